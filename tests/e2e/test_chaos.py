@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.attempts.journal import restarts
+from trainshed.attempts.journal import read_record
 from trainshed.testing.contracts.engines import wait_for
 from trainshed.testing.processes.servers import Caller, RunningServer
 from trainshed.testing.workloads.submitter import Submitter
@@ -66,7 +66,7 @@ def test_a_user_kills_a_worker_and_the_job_gets_over_it(server: RunningServer, j
     _await_lines(jobs, "survivor", "here is ps 0", 2)
     (jobs.attempt("survivor") / "work" / "done").touch()
     assert jobs.wait("survivor")["state"] == "SUCCEEDED"
-    assert [restart.sentence for restart in restarts(jobs.attempt("survivor"))] == [
+    assert [restart.sentence for restart in read_record(jobs.attempt("survivor")).restarts] == [
         "restarted worker-replica-0 (killed by signal 9)",
         "restarted ps-replica-0 (killed by signal 15)",
     ]

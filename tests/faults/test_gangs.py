@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.attempts.journal import RestartRecord, restarts
+from trainshed.attempts.journal import RestartRecord, read_record
 from trainshed.config import Home
 from trainshed.domain.jobs.job import JobState
 from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt
@@ -136,7 +136,7 @@ class Gang:
         return [text for name, _, text in self.lines() if name == replica]
 
     def restarts(self) -> list[RestartRecord]:
-        return restarts(self.folder)
+        return list(read_record(self.folder).restarts)
 
     def sentences(self) -> list[str]:
         return [restart.sentence for restart in self.restarts()]
@@ -337,11 +337,7 @@ obey()
     gang.tell(MASTER, 0)
     assert gang.settle().outcome is JobState.SUCCEEDED
     [restarted, _] = gang.events("replica_restarted")
-    assert (restarted["name"], restarted["reason"], restarted["step_before"]) == (
-        "worker-replica-1",
-        "killed by signal 9",
-        1241,
-    )
+    assert (restarted["name"], restarted["signal"], restarted["step_before"]) == ("worker-replica-1", 9, 1241)
     [resumed, _] = gang.events("resumed")
     assert (resumed["name"], resumed["step"]) == ("worker-replica-1", 1204)
     assert "worker-replica-1 resumed at step 1,204, 37 steps repeated." in gang.said("service")

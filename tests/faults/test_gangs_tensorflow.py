@@ -6,13 +6,14 @@ The trainers stop at a gate until the test opens it, so that however slow the ma
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
-from trainshed.attempts.journal import RestartRecord, restarts
+from trainshed.attempts.journal import RestartRecord, read_record
 from trainshed.domain.jobs.job import TERMINAL_STATES
 from trainshed.node.supervisor.start_order import MAX_DELAY_S
 from trainshed.testing.contracts.engines import wait_for
@@ -170,7 +171,7 @@ class Run:
         path = f"/trainshed/v1/projects/{self._jobs.project}/jobs/{self._job}:chaos"
         self._jobs.server.call("POST", path, {"kill": replica})
         [found] = self._await(
-            lambda: [each for each in self.restarts()[before:] if each.reason == "killed by signal 9"],
+            lambda: [each for each in self.restarts()[before:] if each.signal == signal.SIGKILL],
             lambda found: bool(found) and found[0].step_after is not None,
         )
         return found
@@ -184,7 +185,7 @@ class Run:
         return wait_for(still, good, within_s=WAIT_S)
 
     def restarts(self) -> list[RestartRecord]:
-        return restarts(self._jobs.attempt(self._job))
+        return list(read_record(self._jobs.attempt(self._job)).restarts)
 
     def starts(self, replica: str) -> int:
         return sum(line.startswith("Running command: ") for line in self.lines(replica))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from trainshed.node.process.exit_status import NODE_LOST
 from trainshed.node.remote import workspace
 from trainshed.node.remote.replica_proxy import GangAddresses
 from trainshed.testing.clusters.gangs import GangRun, alive, wait_until
@@ -159,7 +160,7 @@ def test_after_the_loss_of_a_node_the_whole_gang_starts_again_at_other_addresses
     attempt.end(0)
     assert attempt.ended()["outcome"] == "SUCCEEDED"
     [restart] = [event for event in attempt.journal() if event["event"] == "gang_restarted"]
-    assert restart["reason"] == "lost with its node"
+    assert (restart["code"], restart["signal"]) == (None, NODE_LOST)
     assert "The node a-node with ps-replica-0 was lost." in attempt.lines(PS)
 
 

@@ -488,13 +488,13 @@ def test_a_full_disk_delays_an_event_and_does_not_tear_it(small_disk: Path) -> N
     journal = Journal(str(small_disk / "journal"))
     journal.append("running")
     filler = _fill(small_disk)
-    journal.append("stopping", reason="x" * 10_000)
-    journal.append("ended", message="y")
+    journal.append("containers_left", reason="x" * 10_000)
+    journal.append("stopping", outcome="FAILED")
     assert not journal.flush()
     filler.unlink()
     journal.sync()
     events = [json.loads(line) for line in (small_disk / "journal").read_text().splitlines()]
-    assert [event["event"] for event in events] == ["running", "stopping", "ended"]
+    assert [event["event"] for event in events] == ["running", "containers_left", "stopping"]
     assert events[1]["reason"] == "x" * 10_000
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainshed.attempts.batch_progress import BatchProgress, read_batch_progress
-from trainshed.attempts.journal import RestartRecord, restarts
+from trainshed.attempts.journal import RestartRecord, read_record
 from trainshed.domain.jobs.batch_prediction import BatchPrediction
 from trainshed.domain.jobs.job import Job
 
@@ -20,7 +20,7 @@ class AttemptFolders:
 
     def restarts(self, job: Job) -> Sequence[RestartRecord]:
         """The restarts of the current attempt, oldest first."""
-        return restarts(self._folder(job))
+        return read_record(self._folder(job)).restarts
 
     def batch_progress(self, job: Job) -> BatchProgress | None:
         """The progress of a batch prediction. Returns None for another workload, and before it has any."""

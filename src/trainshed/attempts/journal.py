@@ -1,4 +1,4 @@
-"""Reads the journal of an attempt: events, replica states and restarts. The trainer can write to the folder,
+"""Reads the journal of an attempt and folds its events into a record. The trainer can write to the folder,
 so nothing in it is trusted."""
 
 from __future__ import annotations
@@ -7,14 +7,16 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from trainshed.domain.jobs.job import TERMINAL_STATES, JobState
 from trainshed.errors import EngineUnavailableError
-from trainshed.node.supervisor import step_tracker
+from trainshed.node import journal
+from trainshed.node.process.exit_status import ExitStatus
+from trainshed.node.supervisor.step_tracker import RestartCost
 
 READ_MAX_BYTES = 4 << 20  #: of one read; a supervisor writes a few hundred bytes in the life of a job
 
@@ -24,13 +26,13 @@ def read_lines(attempt: Path, offset: int = 0) -> tuple[list[bytes], int]:
 
     Empty if the attempt was never started, or if the journal is not a regular file.
     """
-    journal = attempt / "journal.jsonl"
+    path = attempt / "journal.jsonl"
     try:
-        fd = os.open(journal, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as exc:
         if exc.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO):
             return [], offset
-        raise EngineUnavailableError(f"{journal} can't be read: {exc.strerror}.") from exc
+        raise EngineUnavailableError(f"{path} can't be read: {exc.strerror}.") from exc
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return [], offset
@@ -43,46 +45,35 @@ def read_lines(attempt: Path, offset: int = 0) -> tuple[list[bytes], int]:
     return (lines.split(b"\n"), offset + len(lines) + 1) if end else ([], offset)
 
 
+class ReplicaState(StrEnum):
+    """State of a replica."""
+
+    WAITING = "waiting"  #: not started yet
+    RUNNING = "running"
+    DONE = "done"  #: exited with 0
+    EXITED = "exited"  #: with another exit code
+    KILLED = "killed"  #: by a signal
+    STOPPED = "stopped"  #: ended because the job ends
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaStatus:
-    """State of a replica, for people: waiting, running, done, stopped, exit status 1, killed by signal 9."""
+    """State of a replica, with how it ended if it did."""
 
-    state: str = "waiting"
+    state: ReplicaState = ReplicaState.WAITING
+    exit_code: int | None = None
+    signal: int | None = None
     restarts: int = 0
 
-
-def replica_states(attempt: Path, names: Iterable[str]) -> Mapping[str, ReplicaStatus]:
-    """The current state of each replica. All are `waiting` if the attempt was never started."""
-    states = dict.fromkeys(names, ReplicaStatus())
-    stopping = False
-    for line in read_lines(attempt)[0]:
-        try:
-            event = orjson.loads(line)
-            stopping = stopping or event["event"] == "stopping"
-            name = event.get("name")
-            if name in states:
-                states[name] = _apply(states[name], event, stopping)
-        except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError):
-            continue  # its writer was killed before it finished the line, or was no supervisor
-    return states
-
-
-def _apply(status: ReplicaStatus, event: Mapping[str, Any], stopping: bool) -> ReplicaStatus:
-    match event["event"]:
-        case "replica_started":
-            restarts = status.restarts if status.state == "waiting" else status.restarts + 1
-            return ReplicaStatus(state="running", restarts=restarts)
-        case "replica_exited":
-            return replace(status, state=_exit_state(event, stopping))
-    return status
-
-
-def _exit_state(event: Mapping[str, Any], stopping: bool) -> str:
-    if event["code"] == 0:
-        return "done"
-    if stopping:
-        return "stopped"
-    return f"killed by signal {event['signal']}" if event["signal"] else f"exit status {event['code']}"
+    @property
+    def text(self) -> str:
+        """For people: waiting, running, done, stopped, exit status 1, killed by signal 9."""
+        match self.state:
+            case ReplicaState.EXITED:
+                return f"exit status {self.exit_code}"
+            case ReplicaState.KILLED:
+                return f"killed by signal {self.signal}"
+        return self.state.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +81,10 @@ class RestartRecord:
     """A restart of a replica, or of a whole gang because of one."""
 
     time_us: int
-    name: str  #: the replica that was lost
-    reason: str  #: such as: killed by signal 9
+    name: str  #: the replica that exited
+    exit_code: int | None
+    signal: int | None
+    after_loss_of: str  #: the replica whose loss made it exit; empty if it was lost itself
     whole_gang: bool
     step_before: int | None  #: the last step before it; None if unknown
     step_after: int | None  #: the first step after it; None if there is none yet
@@ -99,37 +92,115 @@ class RestartRecord:
     @property
     def sentence(self) -> str:
         """For people, without a full stop: restarted worker-replica-1 (killed by signal 9), resumed at step ..."""
-        cost = step_tracker.RestartCost(self.name, self.reason, self.whole_gang, self.step_before, self.step_after)
+        status = ExitStatus(self.exit_code, self.signal)
+        cost = RestartCost(self.name, status, self.whole_gang, self.after_loss_of, self.step_before, self.step_after)
         return cost.sentence
 
 
-def restarts(attempt: Path) -> list[RestartRecord]:
-    """All restarts so far, the oldest first. Empty if the attempt was never started."""
-    records: list[RestartRecord] = []
-    for line in read_lines(attempt)[0]:
-        if b"restarted" not in line and b"resumed" not in line:
-            continue
-        try:
-            _apply_restart(records, orjson.loads(line))
-        except (orjson.JSONDecodeError, LookupError, TypeError):
-            continue  # its writer was killed before it finished the line, or was no supervisor
-    return records
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptEnd:
+    """How an attempt ended."""
+
+    time_us: int
+    outcome: JobState  #: a terminal state
+    message: str  #: the reason, for people
 
 
-def _apply_restart(records: list[RestartRecord], event: dict[str, Any]) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRecord:
+    """What a journal says of its attempt so far."""
+
+    supervisor: tuple[str, int, int] | None = None  #: boot id, pid and start time, which identify a process
+    running_us: int | None = None  #: when all replicas had been started
+    replicas: Mapping[str, ReplicaStatus] = field(default_factory=dict)  #: those that were started
+    restarts: tuple[RestartRecord, ...] = ()  #: the oldest first
+    stopping: bool = False
+    lost_us: int | None = None  #: when the reaper found the supervisor killed
+    end: AttemptEnd | None = None
+
+
+def fold(record: AttemptRecord, lines: Iterable[bytes]) -> AttemptRecord:
+    """The record after more lines of the journal. Lines that are no events of a supervisor change nothing."""
+    for line in lines:
+        event = journal.parse_event(line)
+        if event is not None:
+            try:
+                record = _apply(record, event)
+            except (ValueError, LookupError, TypeError):
+                continue  # a trainer wrote it
+    return record
+
+
+def read_record(attempt: Path) -> AttemptRecord:
+    """The record of an attempt. Empty if it was never started."""
+    return fold(AttemptRecord(), read_lines(attempt)[0])
+
+
+def _apply(record: AttemptRecord, event: Mapping[str, Any]) -> AttemptRecord:
+    time_us = int(event["t"])
     match event["event"]:
-        case "replica_restarted" | "gang_restarted" as kind:
-            restart = RestartRecord(
-                time_us=int(event["t"]),
-                name=str(event["name"]),
-                reason=str(event["reason"]),
-                whole_gang=kind == "gang_restarted",
-                step_before=event["step_before"],
-                step_after=None,
-            )
-            records.append(restart)
-        case "resumed":
-            for index in reversed(range(len(records))):
-                if records[index].name == event["name"]:
-                    records[index] = replace(records[index], step_after=int(event["step"]))
-                    return
+        case journal.SUPERVISOR_STARTED if record.supervisor is None:
+            return replace(record, supervisor=(str(event["boot_id"]), int(event["pid"]), int(event["started"])))
+        case journal.RUNNING:
+            return replace(record, running_us=time_us)
+        case journal.REPLICA_STARTED | journal.REPLICA_EXITED:
+            name = str(event["name"])
+            status = _replica_status(record.replicas.get(name, ReplicaStatus()), event, stopping=record.stopping)
+            return replace(record, replicas={**record.replicas, name: status})
+        case journal.REPLICA_RESTARTED | journal.GANG_RESTARTED:
+            return replace(record, restarts=(*record.restarts, _restart(event, time_us)))
+        case journal.RESUMED:
+            return replace(record, restarts=_resumed(record.restarts, str(event["name"]), int(event["step"])))
+        case journal.STOPPING:
+            return replace(record, stopping=True)
+        case journal.LOST:
+            return replace(record, lost_us=time_us)
+        case journal.ENDED if record.end is None:
+            return replace(record, end=_end(event, time_us))
+    return record
+
+
+def _replica_status(status: ReplicaStatus, event: Mapping[str, Any], *, stopping: bool) -> ReplicaStatus:
+    if event["event"] == journal.REPLICA_STARTED:
+        again = status.state is not ReplicaState.WAITING
+        return ReplicaStatus(state=ReplicaState.RUNNING, restarts=status.restarts + again)
+    code, signal = _number(event["code"]), _number(event["signal"])
+    if code == 0:
+        state = ReplicaState.DONE
+    elif stopping:
+        state = ReplicaState.STOPPED
+    else:
+        state = ReplicaState.EXITED if signal is None else ReplicaState.KILLED
+    return replace(status, state=state, exit_code=code, signal=signal)
+
+
+def _restart(event: Mapping[str, Any], time_us: int) -> RestartRecord:
+    return RestartRecord(
+        time_us=time_us,
+        name=str(event["name"]),
+        exit_code=_number(event["code"]),
+        signal=_number(event["signal"]),
+        after_loss_of=str(event["after_loss_of"]),
+        whole_gang=event["event"] == journal.GANG_RESTARTED,
+        step_before=_number(event["step_before"]),
+        step_after=None,
+    )
+
+
+def _resumed(restarts: tuple[RestartRecord, ...], name: str, step: int) -> tuple[RestartRecord, ...]:
+    """The restarts with the first step after the last one of this replica."""
+    for index in reversed(range(len(restarts))):
+        if restarts[index].name == name:
+            return (*restarts[:index], replace(restarts[index], step_after=step), *restarts[index + 1 :])
+    return restarts
+
+
+def _end(event: Mapping[str, Any], time_us: int) -> AttemptEnd:
+    outcome = JobState(event["outcome"])
+    if outcome not in TERMINAL_STATES:
+        raise ValueError(outcome)
+    return AttemptEnd(time_us=time_us, outcome=outcome, message=str(event["message"]))
+
+
+def _number(value: object) -> int | None:
+    return None if value is None else int(str(value))

@@ -10,7 +10,40 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Optional
+
+SUPERVISOR_STARTED = "supervisor_started"
+PREPARING = "preparing"  #: the supervisor installs packages or pulls images
+RUNNING = "running"  #: all replicas were started
+REPLICA_STARTED = "replica_started"
+REPLICA_EXITED = "replica_exited"
+REPLICA_RESTARTED = "replica_restarted"  #: one replica, because of its own exit
+GANG_RESTARTED = "gang_restarted"  #: all replicas, because of the exit of one
+RESUMED = "resumed"  #: the first step after a restart
+SIGNALLED = "signalled"  #: a signal was sent to a replica, for fault injection
+STOPPING = "stopping"  #: the end was decided, and replicas are being ended
+CONTAINERS_LEFT = "containers_left"  #: containers that can't be removed
+ENDED = "ended"  #: the last event of a supervisor
+LOST = "lost"  #: the supervisor was killed; written by its reaper
+
+_RESTART = ("name", "code", "signal", "after_loss_of", "step_before")
+
+#: The facts of each event, besides `event`, its name, and `t`, its time in microseconds.
+EVENTS = {
+    SUPERVISOR_STARTED: ("pid", "started", "boot_id", "reaper", "start"),  # the first three identify the process
+    PREPARING: (),
+    RUNNING: (),
+    REPLICA_STARTED: ("name", "pid"),
+    REPLICA_EXITED: ("name", "code", "signal"),  # one of code and signal is null
+    REPLICA_RESTARTED: _RESTART,
+    GANG_RESTARTED: _RESTART,
+    RESUMED: ("name", "step"),
+    SIGNALLED: ("name", "signal"),
+    STOPPING: ("outcome",),
+    CONTAINERS_LEFT: ("reason",),
+    ENDED: ("outcome", "message"),
+    LOST: (),
+}
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -28,7 +61,9 @@ class Journal:
         return os.fstat(self._fd).st_size > 0
 
     def append(self, event: str, **facts: Any) -> None:
-        """Append an event now or, if the disk is full, with a later one."""
+        """Append an event of `EVENTS` now or, if the disk is full, with a later one."""
+        if set(facts) != set(EVENTS[event]):
+            raise ValueError("%s has the facts %s" % (event, ", ".join(EVENTS[event]) or "of none"))
         line = json.dumps(dict(facts, t=now_us(), event=event), sort_keys=True)
         self._pending += line.encode() + b"\n"
         self.flush()
@@ -60,7 +95,19 @@ class Journal:
             content += chunk
         if content and not content.endswith(b"\n"):
             self._pending = b"\n" + self._pending
-        return any(b'"event": "ended"' in line for line in content.split(b"\n")[:-1])
+        events = map(parse_event, content.split(b"\n")[:-1])
+        return any(event is not None and event["event"] == ENDED for event in events)
+
+
+def parse_event(line: bytes) -> Optional[dict[str, Any]]:
+    """The event of a line, with all facts of `EVENTS`. Returns None for any other line: its writer was killed
+    before it finished the line, or was no supervisor."""
+    try:
+        event = json.loads(line.decode())
+        facts = EVENTS[event["event"]]
+        return event if isinstance(event["t"], int) and all(name in event for name in facts) else None
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
 
 
 def now_us() -> int:

@@ -26,6 +26,7 @@ import signal
 import struct
 import sys
 
+from . import journal as events
 from .journal import Journal
 from .process import spawn, tree
 from .process.tree import signal_pipe
@@ -151,7 +152,7 @@ def _reap(folder: str, journal: Journal, ready: int) -> None:
     tree.kill_descendants()
     _remove_containers(folder, journal)
     if journal.started() and not journal.ended():
-        journal.append("lost")
+        journal.append(events.LOST)
         journal.sync()
 
 
@@ -163,7 +164,7 @@ def _remove_containers(folder: str, journal: Journal) -> None:
 
     reason = remove_containers(folder)
     if reason is not None:
-        journal.append("containers_left", reason=reason)
+        journal.append(events.CONTAINERS_LEFT, reason=reason)
     tree.kill_descendants()
 
 
@@ -179,7 +180,7 @@ def _run_supervisor(folder: str, journal: Journal, ready: int, reaper: int) -> i
         supervisor = Supervisor(folder, spec, journal)
         supervisor.listen(_make_control_fifo(os.path.join(folder, "control")), signals)
         journal.append(
-            "supervisor_started",
+            events.SUPERVISOR_STARTED,
             pid=os.getpid(),
             reaper=reaper,
             boot_id=_boot_id(),
@@ -197,7 +198,7 @@ def _run_supervisor(folder: str, journal: Journal, ready: int, reaper: int) -> i
     except Exception as exc:  # noqa: BLE001 - the job's processes must end, and its user must know
         tree.kill_descendants()
         message = "The supervisor of this job failed (%s: %s) and ended it. Submit the job again under a new name."
-        journal.append("ended", outcome="FAILED", message=message % (type(exc).__name__, exc))
+        journal.append(events.ENDED, outcome="FAILED", message=message % (type(exc).__name__, exc))
         journal.sync()
     return 0
 

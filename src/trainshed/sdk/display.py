@@ -166,7 +166,7 @@ def _replicas(replicas: Sequence[Mapping[str, Any]]) -> str:
     rows = [
         {
             "replica": each["name"],
-            "state": each["state"] + (f", restarted {each['restarts']}×" if each["restarts"] else ""),
+            "state": each["status"] + (f", restarted {each['restarts']}×" if each["restarts"] else ""),
             "step": "-" if each["step"] is None else f"{each['step']:,}",
             "loss": number(each["loss"]),
             "CPU": cores(each["cpu"]),

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 
-from trainshed.attempts.journal import READ_MAX_BYTES, read_lines, restarts
+from trainshed.attempts.journal import READ_MAX_BYTES, AttemptRecord, ReplicaState, fold, read_lines, read_record
 from trainshed.config import Home
+from trainshed.domain.jobs.job import JobState
 from trainshed.domain.jobs.reconcile import AttemptPhase
 from trainshed.engines.local.engine import LocalEngine
+from trainshed.node.journal import EVENTS
 
 
 def test_lines_come_once_and_whole(tmp_path: Path) -> None:
@@ -63,4 +67,73 @@ def test_a_line_that_is_no_event_says_nothing(tmp_path: Path, line: bytes) -> No
     (tmp_path / "journal.jsonl").write_bytes(line + b"\n")
     engine = LocalEngine(Home(tmp_path / "home"), Path("/uv"))
     assert engine.observe([tmp_path])[tmp_path].phase is AttemptPhase.LOST  # someone wrote, and nobody lives
-    assert restarts(tmp_path) == []
+    assert read_record(tmp_path) == AttemptRecord()
+
+
+def line(event: str, **facts: Any) -> bytes:
+    assert set(facts) == {*EVENTS[event], "t"}
+    return orjson.dumps({"event": event, **facts})
+
+
+GONE = {"code": None, "signal": 9}
+HISTORY = [
+    line("supervisor_started", t=1, pid=5, started=7, boot_id="b", reaper=4, start="cold"),
+    line("preparing", t=2),
+    line("replica_started", t=3, name="m", pid=8),
+    line("replica_started", t=3, name="w", pid=9),
+    line("running", t=4),
+    line("signalled", t=5, name="w", signal=9),
+    line("replica_exited", t=6, name="w", **GONE),
+    line("replica_restarted", t=7, name="w", after_loss_of="", step_before=40, **GONE),
+    line("replica_started", t=7, name="w", pid=10),
+    line("resumed", t=8, name="w", step=30),
+    line("replica_exited", t=9, name="m", code=3, signal=None),
+    line("stopping", t=9, outcome="FAILED"),
+    line("replica_exited", t=10, name="w", code=None, signal=15),
+    line("containers_left", t=11, reason="x"),
+    line("ended", t=12, outcome="FAILED", message="why"),
+]
+
+
+def test_a_journal_is_folded_into_one_record() -> None:
+    record = fold(AttemptRecord(), HISTORY)
+    assert (record.supervisor, record.running_us, record.stopping, record.lost_us) == (("b", 5, 7), 4, True, None)
+    master, worker = record.replicas["m"], record.replicas["w"]
+    assert (master.state, master.exit_code, master.restarts) == (ReplicaState.EXITED, 3, 0)
+    assert (worker.state, worker.signal, worker.restarts) == (ReplicaState.STOPPED, 15, 1)
+    assert [each.sentence for each in record.restarts] == [
+        "restarted w (killed by signal 9), resumed at step 30, 10 steps repeated"
+    ]
+    assert record.end is not None
+    assert (record.end.time_us, record.end.outcome, record.end.message) == (12, JobState.FAILED, "why")
+
+
+def test_a_journal_that_is_read_in_pieces_gives_the_same_record() -> None:
+    record = AttemptRecord()
+    for each in HISTORY:
+        record = fold(record, [each])
+    assert record == fold(AttemptRecord(), HISTORY)
+
+
+def test_every_event_of_the_table_is_in_the_history() -> None:
+    assert {orjson.loads(each)["event"] for each in HISTORY} | {"gang_restarted", "lost"} == set(EVENTS)
+
+
+def test_the_first_end_counts() -> None:
+    again = line("ended", t=20, outcome="SUCCEEDED", message="")
+    assert fold(AttemptRecord(), [*HISTORY, again]) == fold(AttemptRecord(), HISTORY)
+
+
+@pytest.mark.parametrize(
+    ("event", "changed"),
+    [
+        ("replica_restarted", {"signal": "x"}),
+        ("replica_exited", {"code": [1]}),
+        ("resumed", {"step": None}),
+        ("ended", {"outcome": "QUEUED"}),
+        ("supervisor_started", {"pid": "x"}),
+    ],
+)
+def test_an_event_with_facts_of_another_type_says_nothing(event: str, changed: dict[str, Any]) -> None:
+    whole = next(orjson.loads(each) for each in HISTORY if orjson.loads(each)["event"] == event)
+    assert fold(AttemptRecord(), [orjson.dumps(whole | changed)]) == AttemptRecord()

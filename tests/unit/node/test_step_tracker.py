@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from trainshed.node.process.exit_status import ExitStatus
 from trainshed.node.supervisor.step_tracker import RestartCost, StepTracker, parse_step
+
+KILLED = ExitStatus(None, 9)
 
 
 @pytest.mark.parametrize(
@@ -47,31 +50,31 @@ def test_the_step_of_a_line(line: str, step: int | None) -> None:
     ("restart", "sentence"),
     [
         (
-            RestartCost("worker-replica-1", "killed by signal 9", False),
+            RestartCost("worker-replica-1", KILLED, False),
             "restarted worker-replica-1 (killed by signal 9)",
         ),
         (
-            RestartCost("worker-replica-1", "killed by signal 9", False, 1241, 1204),
+            RestartCost("worker-replica-1", KILLED, False, "", 1241, 1204),
             "restarted worker-replica-1 (killed by signal 9), resumed at step 1,204, 37 steps repeated",
         ),
         (
-            RestartCost("worker-replica-1", "killed by signal 9", False, 1241, 1240),
+            RestartCost("worker-replica-1", KILLED, False, "", 1241, 1240),
             "restarted worker-replica-1 (killed by signal 9), resumed at step 1,240, 1 step repeated",
         ),
         (
-            RestartCost("ps-replica-0", "killed by signal 9", False, 1241, 1250),
+            RestartCost("ps-replica-0", KILLED, False, "", 1241, 1250),
             "restarted ps-replica-0 (killed by signal 9), resumed at step 1,250, 0 steps repeated",
         ),
         (
-            RestartCost("ps-replica-0", "killed by signal 9", False, None, 3),
+            RestartCost("ps-replica-0", KILLED, False, "", None, 3),
             "restarted ps-replica-0 (killed by signal 9), resumed at step 3",
         ),
         (
-            RestartCost("worker-replica-0", "killed by signal 9", True, 10, 0),
+            RestartCost("worker-replica-0", KILLED, True, "", 10, 0),
             "restarted the whole gang (worker-replica-0 was killed by signal 9), resumed at step 0, 10 steps repeated",
         ),
         (
-            RestartCost("worker-replica-0", "exited with 1 after ps-replica-0 was lost", True),
+            RestartCost("worker-replica-0", ExitStatus(1), True, "ps-replica-0"),
             "restarted the whole gang (worker-replica-0 exited with 1 after ps-replica-0 was lost)",
         ),
     ],
@@ -87,8 +90,8 @@ def test_a_restart_is_resumed_by_the_first_step_of_a_replica_that_may_tell() -> 
     master([b"step 100", b"nothing"])
     worker([b"step 90"])
     assert (progress.last({"m", "w"}), progress.last({"w"}), progress.last({"p"})) == (100, 90, None)
-    progress.restarted(RestartCost("w", "killed", False, 90), {"w"})
-    progress.restarted(RestartCost("p", "killed", False, 100), {"m", "w"})
+    progress.restarted(RestartCost("w", KILLED, False, before=90), {"w"})
+    progress.restarted(RestartCost("p", KILLED, False, before=100), {"m", "w"})
     master([b"no news", b"step 80", b"step 81"])
     assert resumed == [("p", 80)]
     worker([b"step 82", b"step 83"])
@@ -97,10 +100,10 @@ def test_a_restart_is_resumed_by_the_first_step_of_a_replica_that_may_tell() -> 
 
 
 def test_a_restart_that_is_restarted_is_not_resumed() -> None:
-    resumed: list[tuple[str, int | None]] = []
-    progress = StepTracker(lambda restart: resumed.append((restart.reason, restart.after)))
-    progress.restarted(RestartCost("w", "first", False), {"w"})
-    progress.restarted(RestartCost("w", "second", False), {"w"})
-    progress.restarted(RestartCost("v", "third", True), {"w", "v"})
+    resumed: list[tuple[int | None, int | None]] = []
+    progress = StepTracker(lambda restart: resumed.append((restart.status.signal, restart.after)))
+    progress.restarted(RestartCost("w", ExitStatus(None, 1), False), {"w"})
+    progress.restarted(RestartCost("w", ExitStatus(None, 2), False), {"w"})
+    progress.restarted(RestartCost("v", ExitStatus(None, 3), True), {"w", "v"})
     progress.watch("w")([b"step 1", b"step 2"])
-    assert resumed == [("third", 1)]
+    assert resumed == [(3, 1)]

@@ -181,7 +181,16 @@ def test_texts_of_users_can_do_no_harm() -> None:
         "waiting": EVIL,
         "error": EVIL,
         "replicas": [
-            {"name": EVIL, "state": EVIL, "restarts": 1, "step": 1, "loss": EVIL, "cpu": 0.5, "memoryBytes": 1}
+            {
+                "name": EVIL,
+                "state": EVIL,
+                "status": EVIL,
+                "restarts": 1,
+                "step": 1,
+                "loss": EVIL,
+                "cpu": 0.5,
+                "memoryBytes": 1,
+            }
         ],
     }
     shown = [

@@ -244,7 +244,9 @@ def test_replicas_that_were_started_again(project: Project) -> None:
     restart = RestartRecord(
         time_us=NOW_US,
         name="worker-replica-1",
-        reason="killed by signal 9",
+        exit_code=None,
+        signal=9,
+        after_loss_of="",
         whole_gang=False,
         step_before=None,
         step_after=None,

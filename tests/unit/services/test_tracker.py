@@ -227,12 +227,19 @@ def test_replicas_have_the_state_that_the_journal_tells(tmp_path: Path) -> None:
     assert (worker["state"], worker["cpu"], worker["memoryBytes"], worker["processes"]) == ("running", 0.5, 7000, 2)
     exited = {"event": "replica_exited", "name": "worker-replica-0", "code": None, "signal": 9, "t": 2}
     job.append("journal.jsonl", exited)
-    assert job.replica("worker-replica-0")["state"] == "killed by signal 9"
-    assert job.replica("worker-replica-0")["cpu"] is None
+    assert job.replica("worker-replica-0")["status"] == "killed by signal 9"
+    worker = job.replica("worker-replica-0")
+    assert (worker["state"], worker["exitCode"], worker["signal"], worker["cpu"]) == ("killed", None, 9, None)
     job.append("journal.jsonl", {"event": "replica_started", "name": "worker-replica-0", "pid": 2, "t": 3})
     assert (job.replica("worker-replica-0")["state"], job.replica("worker-replica-0")["restarts"]) == ("running", 1)
-    job.append("journal.jsonl", {"event": "replica_exited", "name": "master-replica-0", "code": 0, "signal": None})
-    job.append("journal.jsonl", {"event": "stopping", "reason": ""}, exited | {"signal": 15, "name": "ps-replica-0"})
+    job.append(
+        "journal.jsonl", {"event": "replica_exited", "name": "master-replica-0", "code": 0, "signal": None, "t": 4}
+    )
+    job.append(
+        "journal.jsonl",
+        {"event": "stopping", "outcome": "SUCCEEDED", "t": 5},
+        exited | {"signal": 15, "name": "ps-replica-0"},
+    )
     assert [job.replica(f"{name}-replica-0")["state"] for name in ("master", "ps")] == ["done", "stopped"]
 
 

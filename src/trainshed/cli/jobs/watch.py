@@ -153,7 +153,7 @@ def _table(replicas: list[dict[str, Any]]) -> RenderableType:
         restarts = f", restarted {replica['restarts']}×" if replica["restarts"] else ""
         table.add_row(
             replica["name"],
-            f"{replica['state']}{restarts}",
+            f"{replica['status']}{restarts}",
             "-" if replica["step"] is None else f"{replica['step']:,}",
             number(replica["loss"]),
             rate(replica["localStepsPerSecond"]),

@@ -153,9 +153,15 @@ declare namespace Api {
     error: string;
   }
 
+  type ReplicaState = "waiting" | "running" | "done" | "exited" | "killed" | "stopped";
+
   interface ReplicaProgress extends Report {
     name: string;
-    state: string;
+    state: ReplicaState;
+    exitCode: number | null;
+    signal: number | null;
+    /** The state in words, such as: exit status 1. */
+    status: string;
     restarts: number;
     localStepsPerSecond: Measure | null;
     cpu: number | null;

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import logging
 import os
 import stat
@@ -12,16 +11,15 @@ import struct
 import subprocess
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from trainshed.attempts.journal import read_lines
+from trainshed.attempts.journal import AttemptRecord, fold, read_lines
 from trainshed.config import Home
-from trainshed.domain.jobs.job import TERMINAL_STATES
 from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt, Slots
 from trainshed.engines.base import AttemptSpec, GangRequest, Outage, Pending, Replica, Reserved
 from trainshed.engines.local.warm import OFF, WarmProcesses
@@ -213,17 +211,16 @@ def _render_replica(replica: Replica) -> dict[str, Any]:
     return fields | ({"container": asdict(replica.container)} if replica.container else {})
 
 
-_ABSENT = ObservedAttempt(phase=AttemptPhase.ABSENT)
-_OUTCOMES = {state.value: state for state in TERMINAL_STATES}
+_EMPTY, _ABSENT = AttemptRecord(), ObservedAttempt(phase=AttemptPhase.ABSENT)
 
 
 @dataclass(frozen=True, slots=True)
 class _JournalView:
-    """How far a journal was read, and the status so far."""
+    """How far a journal was read, what it says, and the status that follows."""
 
     offset: int = 0
+    record: AttemptRecord = _EMPTY
     status: ObservedAttempt = _ABSENT
-    supervisor: tuple[str, int, int] | None = None  #: boot id, pid and start time, which identify a process
 
 
 def _observe(attempt: Path, before: _JournalView) -> _JournalView:
@@ -231,48 +228,31 @@ def _observe(attempt: Path, before: _JournalView) -> _JournalView:
         return before
     # The lock first: if it is free, the journal is final. A trainer can delete the lock's file, but not
     # the process that holds it.
-    alive = _is_locked(attempt / "lock") or _is_alive(before.supervisor)
+    alive = _is_locked(attempt / "lock") or _is_alive(before.record.supervisor)
     size = _file_size(attempt / "journal.jsonl")
-    view = before if size == before.offset else _read(attempt, before)
-    if view.status.phase in (AttemptPhase.ENDED, AttemptPhase.LOST):
-        return view
-    if not alive:
-        return replace(view, status=replace(view.status, phase=AttemptPhase.LOST if size else AttemptPhase.ABSENT))
-    if view.status.phase is AttemptPhase.ABSENT:
-        return replace(view, status=ObservedAttempt(phase=AttemptPhase.PREPARING))
-    return view
+    record, offset = before.record, before.offset
+    if size != offset:
+        lines, offset = read_lines(attempt, offset)
+        record = fold(record, lines)
+    return _JournalView(offset, record, _status(record, alive=alive, started=size > 0))
 
 
-def _read(attempt: Path, before: _JournalView) -> _JournalView:
-    lines, offset = read_lines(attempt, before.offset)
-    view = replace(before, offset=offset)
-    for line in lines:
-        view = _apply_line(view, line)
-    return view
-
-
-def _apply_line(view: _JournalView, line: bytes) -> _JournalView:
-    """The view after one more event. A line that its writer did not finish is skipped."""
-    try:
-        event = json.loads(line)
-        if event["event"] == "supervisor_started" and view.supervisor is None:
-            identity = (str(event["boot_id"]), int(event["pid"]), int(event["started"]))
-            return replace(view, status=replace(view.status, phase=AttemptPhase.PREPARING), supervisor=identity)
-        return replace(view, status=_apply(view.status, event))
-    except (ValueError, LookupError, TypeError):
-        return view  # a trainer can write here too, so invalid events are ignored
-
-
-def _apply(status: ObservedAttempt, event: dict[str, Any]) -> ObservedAttempt:
-    match event["event"]:
-        case "ended":
-            outcome, message = _OUTCOMES[event["outcome"]], str(event["message"])
-            return replace(status, phase=AttemptPhase.ENDED, ended_us=int(event["t"]), outcome=outcome, message=message)
-        case "lost":
-            return replace(status, phase=AttemptPhase.LOST, ended_us=int(event["t"]))
-        case "running":
-            return replace(status, phase=AttemptPhase.RUNNING, started_us=int(event["t"]))
-    return status
+def _status(record: AttemptRecord, *, alive: bool, started: bool) -> ObservedAttempt:
+    if record.end is not None:
+        return ObservedAttempt(
+            phase=AttemptPhase.ENDED,
+            started_us=record.running_us,
+            ended_us=record.end.time_us,
+            outcome=record.end.outcome,
+            message=record.end.message,
+        )
+    if record.lost_us is not None:
+        phase = AttemptPhase.LOST
+    elif not alive:
+        phase = AttemptPhase.LOST if started else AttemptPhase.ABSENT
+    else:
+        phase = AttemptPhase.PREPARING if record.running_us is None else AttemptPhase.RUNNING
+    return ObservedAttempt(phase=phase, started_us=record.running_us, ended_us=record.lost_us)
 
 
 def _is_alive(supervisor: tuple[str, int, int] | None) -> bool:

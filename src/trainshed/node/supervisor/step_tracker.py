@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 
+from ..process.exit_status import ExitStatus
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Optional
+    from typing import Any, Callable, Optional
 
 _STEP = re.compile(
     rb"(?<![a-z0-9])(?:global[ _])?step(?:\s*[:=#]\s*|\s+#?)(\d{1,3}(?:,\d{3}){1,3}|\d{1,12})(?![\d.]*\w)",
@@ -29,25 +31,46 @@ def parse_step(line: bytes) -> Optional[int]:
 
 
 class RestartCost:
-    """One restart of the replica `name`, or of the gang because of it, and its cost in steps."""
+    """One restart of the replica `name`, or of the gang because of it, and its cost in steps.
 
-    __slots__ = ("after", "before", "gang", "name", "reason")
+    `after_loss_of` is the replica whose loss made this one exit. It is empty if the exit was a loss itself.
+    """
+
+    __slots__ = ("after", "after_loss_of", "before", "gang", "name", "status")
 
     def __init__(
-        self, name: str, reason: str, gang: bool, before: Optional[int] = None, after: Optional[int] = None
+        self,
+        name: str,
+        status: ExitStatus,
+        gang: bool,
+        after_loss_of: str = "",
+        before: Optional[int] = None,
+        after: Optional[int] = None,
     ) -> None:
         self.name = name
-        self.reason = reason
+        self.status = status
         self.gang = gang
+        self.after_loss_of = after_loss_of
         self.before = before
         self.after = after
+
+    def facts(self) -> dict[str, Any]:
+        """The facts of its journal event."""
+        facts = {"name": self.name, "code": self.status.code, "signal": self.status.signal}
+        return dict(facts, after_loss_of=self.after_loss_of, step_before=self.before)
+
+    @property
+    def reason(self) -> str:
+        """Such as: killed by signal 9."""
+        how = self.status.how
+        return "%s after %s was lost" % (how, self.after_loss_of) if self.after_loss_of else how
 
     @property
     def cause(self) -> str:
         """Such as: restarted worker-replica-1 (killed by signal 9)."""
         if not self.gang:
             return "restarted %s (%s)" % (self.name, self.reason)
-        was = "" if self.reason.startswith("exited") else "was "
+        was = "was " if self.status.code is None else ""
         return "restarted the whole gang (%s %s%s)" % (self.name, was, self.reason)
 
     @property

@@ -12,6 +12,7 @@ import selectors
 import signal
 import time
 
+from .. import journal as events
 from ..journal import Journal
 from ..process import spawn, tree
 from ..process.exit_status import STARTED, ExitStatus
@@ -89,7 +90,7 @@ class Supervisor:
     def run(self) -> None:
         """Run the attempt. Blocks until all its processes are dead and the end is in the journal."""
         self._service.say("Waiting for training program to start.")
-        self._journal.append("preparing")
+        self._journal.append(events.PREPARING)
         self._prepare()
         while self._job_end is None or (self._children and time.monotonic() < self._kill_at):
             self._run_once()
@@ -131,7 +132,7 @@ class Supervisor:
     def _mark_running(self) -> None:
         if self._job_end is None and not self._running:
             self._running = True
-            self._journal.append("running")
+            self._journal.append(events.RUNNING)
             self._cancel_at = time.monotonic() + self._spec["max_running_s"]
 
     def _start_all(self) -> bool:
@@ -179,7 +180,7 @@ class Supervisor:
             self._watch(fd, self._reader(child, fd))
         self._children[process.pid] = child
         if name != _INSTALLER:
-            self._journal.append("replica_started", name=name, pid=process.pid)
+            self._journal.append(events.REPLICA_STARTED, name=name, pid=process.pid)
         return True
 
     def _reader(self, child: _Child, fd: int) -> Callable[[], object]:
@@ -254,7 +255,7 @@ class Supervisor:
         """Send a signal to a replica, for fault injection."""
         for pid, child in self._children.items():
             if child.name == name and 0 < number < signal.NSIG:
-                self._journal.append("killed", name=name, signal=number)
+                self._journal.append(events.SIGNALLED, name=name, signal=number)
                 self._service.say("%s is sent signal %d, as was asked for." % (name, number), "WARNING")
                 tree.send_signal(pid, number)
 
@@ -279,7 +280,7 @@ class Supervisor:
             self._on_installed(exit_status)
             return
         self._exits[child.name] = exit_status
-        self._journal.append("replica_exited", name=child.name, code=exit_status.code, signal=exit_status.signal)
+        self._journal.append(events.REPLICA_EXITED, name=child.name, code=exit_status.code, signal=exit_status.signal)
         child.log.say("Module completed; cleaning up.")
         child.log.say("Clean up finished.")
         if exit_status.ok:
@@ -321,8 +322,7 @@ class Supervisor:
     def _plan_restart(self, name: str, status: ExitStatus, gang: bool, due_s: float) -> None:
         for child in self._children.values():
             self._drain(child, _PIPE_MAX_READS)  # output before this point is from before the restart
-        reason = status.how if status.lost else "%s after %s was lost" % (status.how, self._history.lost)
-        restart = RestartCost(name, reason, gang)
+        restart = RestartCost(name, status, gang, "" if status.lost else self._history.lost)
         restart.before = self._steps.last(self._reporters(restart))
         if gang:
             self._gang_due, self._gang_at = restart, time.monotonic() + self._spec["grace_s"]
@@ -364,13 +364,12 @@ class Supervisor:
         self._finished = [child for child in self._finished if child.pipes]
         for name in self._replicas if restart.gang else (restart.name,):
             self._logs[name].reset()
-        event = "gang_restarted" if restart.gang else "replica_restarted"
-        self._journal.append(event, name=restart.name, reason=restart.reason, step_before=restart.before)
-        self._service.say("%s." % restart.cause.replace("restarted", "Restarted", 1), "WARNING")
+        self._journal.append(events.GANG_RESTARTED if restart.gang else events.REPLICA_RESTARTED, **restart.facts())
+        self._service.say("%s%s." % (restart.cause[0].upper(), restart.cause[1:]), "WARNING")
         self._steps.restarted(restart, self._reporters(restart))
 
     def _on_resumed(self, restart: RestartCost) -> None:
-        self._journal.append("resumed", name=restart.name, step=restart.after)
+        self._journal.append(events.RESUMED, name=restart.name, step=restart.after)
         self._service.say("%s %s." % ("The gang" if restart.gang else restart.name, restart.cost))
 
     # -- ending
@@ -400,7 +399,7 @@ class Supervisor:
             return
         if self._job_end is None:
             self._job_end = job_end
-            self._journal.append("stopping", reason=job_end.message or job_end.blame or job_end.outcome)
+            self._journal.append(events.STOPPING, outcome=job_end.outcome)
         self._cancel_at = self._decide_at = self._gang_at = _NEVER
         self._due, self._undecided, self._gang_due = {}, [], None
         self._order.clear()
@@ -426,7 +425,7 @@ class Supervisor:
         self._service.say("Finished tearing down training program.")
         while not self._writer.flush():
             time.sleep(0.2)  # wait for space on the disk
-        self._journal.append("ended", outcome=self._job_end.outcome, message=self._message(self._job_end))
+        self._journal.append(events.ENDED, outcome=self._job_end.outcome, message=self._message(self._job_end))
         self._journal.sync()
 
     def _remove_containers(self) -> None:

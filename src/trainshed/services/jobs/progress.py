@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.attempts.event_files import EventFolder
-from trainshed.attempts.journal import replica_states
+from trainshed.attempts.journal import ReplicaState, ReplicaStatus, read_record
 from trainshed.attempts.log_file import AttemptLog
 from trainshed.config import Home
 from trainshed.domain.jobs.gang import gang
@@ -60,17 +60,13 @@ class ProgressService:
         """Return the current progress of a job and of each of its replicas."""
         job = self._jobs.get(project, job_id)
         tracker = self._updated_tracker(job)
-        states = replica_states(self._folder(job), tracker.sources)
+        statuses = read_record(self._folder(job)).replicas
         with tracker.lock:
             return {
                 **self._head(job),
                 "progress": self._training_progress(job, tracker),
                 "replicas": [
-                    {"name": name, "state": states[name].state, "restarts": states[name].restarts}
-                    | _report_body(tracker.sources[name].report)
-                    | {"localStepsPerSecond": _json(tracker.local_rate(name))}
-                    | _usage_body(tracker, name, running=states[name].state == "running")
-                    for name in tracker.sources
+                    _replica_body(tracker, name, statuses.get(name, ReplicaStatus())) for name in tracker.sources
                 ],
             }
 
@@ -197,6 +193,22 @@ def _report_body(report: ProgressReport | None) -> dict[str, Any]:
         "loss": _json(report.loss) if report else None,
         "accuracy": _json(report.accuracy) if report else None,
     }
+
+
+def _replica_body(tracker: AttemptTracker, name: str, status: ReplicaStatus) -> dict[str, Any]:
+    return (
+        {
+            "name": name,
+            "state": status.state.value,
+            "exitCode": status.exit_code,
+            "signal": status.signal,
+            "status": status.text,
+            "restarts": status.restarts,
+        }
+        | _report_body(tracker.sources[name].report)
+        | {"localStepsPerSecond": _json(tracker.local_rate(name))}
+        | _usage_body(tracker, name, running=status.state is ReplicaState.RUNNING)
+    )
 
 
 def _usage_body(tracker: AttemptTracker, name: str, *, running: bool) -> dict[str, Any]:

@@ -61,10 +61,12 @@ function use(now, series, format) {
   return h("span", { class: "replica-use" }, values.length > 1 ? spark(values) : null, h("span", null, text));
 }
 
-/** @param {string} state */
-function stateCell(state) {
-  const look = state === "running" ? "busy" : state === "done" ? "good" : /^(exit|killed)/.test(state) ? "bad" : "off";
-  return h("span", { class: `badge badge-${look}` }, state);
+/** @type {Record<Api.ReplicaState, string>} */
+const LOOKS = { waiting: "off", running: "busy", done: "good", exited: "bad", killed: "bad", stopped: "off" };
+
+/** @param {Row} row */
+function stateCell(row) {
+  return h("span", { class: `badge badge-${LOOKS[row.state]}` }, row.status);
 }
 
 /** @param {string} path @param {Place} place @returns {import("../../table.js").Column<Row>[]} */
@@ -78,8 +80,8 @@ function columns(path, place) {
     },
     {
       title: "State",
-      cell: (row) => stateCell(row.state),
-      sort: (row) => row.state,
+      cell: stateCell,
+      sort: (row) => row.status,
     },
     {
       title: "Step",
