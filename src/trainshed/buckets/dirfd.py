@@ -93,7 +93,7 @@ def _open_or_make(part: str, *, folder: int, path: str) -> int:
         with suppress(FileExistsError):
             os.mkdir(part, 0o700, dir_fd=folder)
             os.fsync(folder)
-    raise FailedPreconditionError(f"The folder {path} is deleted as fast as it is made. Try again.")
+    raise FailedPreconditionError(f"The folder {path} is deleted concurrently. Try again.")
 
 
 def prune(root: Path, parts: Sequence[str], *, keep: int) -> None:

@@ -281,7 +281,7 @@ class FileBackend:
             except FileNotFoundError:
                 if not staged.exists():
                     raise
-        raise UnavailableError("The folder of this object is deleted as fast as it is made. Try again.")
+        raise UnavailableError("The folder of this object is deleted concurrently. Try again.")
 
     def _rename(self, staged: Path, parts: tuple[str, ...], folder: int) -> None:
         try:
@@ -301,9 +301,7 @@ class FileBackend:
         self, staged: StagedObject, draft: ObjectDraft, parts: tuple[str, ...], sums: tuple[str, str]
     ) -> ObjectInfo:
         if staged.size:
-            raise InvalidArgumentError(
-                f"{draft.name} ends in a slash and so is a folder here, which can hold no bytes of its own."
-            )
+            raise InvalidArgumentError(f"{draft.name} ends in a slash and so is a folder, which can't have content.")
         current = self._read_mark(draft.bucket, draft.name)
         draft.conditions.check_write(current)
         info = self._new_info(draft, current, 0, sums)

@@ -87,7 +87,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
     "logs": ("server.process:logs", "Show the server's own log."),
     "serve": ("server.process:serve", "Run the server in the foreground."),
     "console": ("server.console:console", "Open the console in a browser, signed in."),
-    "demo": ("workspace.demo:demo", "Train, deploy and ask a model, on a server of its own."),
+    "demo": ("workspace.demo:demo", "Train and deploy a model, and predict, on a separate server."),
     **ML,
     "buckets": ("buckets.commands:buckets", "Make buckets and copy files in and out."),
     "runtimes": (

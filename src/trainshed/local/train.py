@@ -95,7 +95,7 @@ def check_ports(start_port: int, count: int) -> None:
         check_port(
             "127.0.0.1",
             port,
-            advice="Each replica needs a port of its own; choose where they start with --start-port.",
+            advice="Each replica needs its own port; choose where they start with --start-port.",
         )
 
 
@@ -143,7 +143,7 @@ def explain_exit(status: int, package: Path, args: Sequence[str]) -> str:
     """Return a sentence about an exit status with a likely cause, or an empty string."""
     if status == 2 and "--job-dir" in args and not knows_job_dir(package):
         return (
-            "The trainer refused its arguments. It is given --job-dir and does not know it: add "
+            "The trainer rejected its arguments. It gets --job-dir and does not define it: add "
             'parser.add_argument("--job-dir") to it.'
         )
     return ""

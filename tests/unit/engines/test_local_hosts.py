@@ -111,7 +111,7 @@ def test_a_host_gets_ready_and_answers(shed: Shed) -> None:
     [
         ("fail", "Failed to load model: it is broken (Error code: 0)"),
         ("segfault", "The host was killed by SIGSEGV."),
-        ("nonsense", "The host said what makes no sense"),
+        ("nonsense", "The host sent an invalid line"),
     ],
 )
 def test_one_that_fails_says_why(shed: Shed, behaviour: str, message: str) -> None:
@@ -123,7 +123,7 @@ def test_one_that_fails_says_why(shed: Shed, behaviour: str, message: str) -> No
 def test_one_that_makes_something_up_is_not_believed(shed: Shed, said: str) -> None:
     key = shed.hosts.start(shed.spec(f"odd-{said}"))
     message = shed.until(key, HostPhase.ENDED).message
-    assert message.startswith("The host said more than" if said == "endless" else "The host said what makes no sense")
+    assert message.startswith("The host said more than" if said == "endless" else "The host sent an invalid line")
 
 
 def test_only_what_needs_no_packages_of_its_own_is_forked(tmp_path: Path) -> None:

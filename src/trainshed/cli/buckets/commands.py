@@ -41,7 +41,7 @@ _TABLE: dict[str, tuple[Any, str]] = {
 
 @click.group(cls=LazyGroup, table=_TABLE)
 @click.option("-m", "parallel", is_flag=True, help="Accepted as in gsutil. Copies always run in parallel.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @click.pass_context
 def buckets(ctx: click.Context, parallel: bool, quiet: bool) -> None:
     """Make buckets and copy files in and out, in gsutil's grammar.
@@ -87,7 +87,7 @@ def mb(urls: tuple[str, ...], location: str | None, storage_class: str | None, p
 
 @click.command(cls=Command)
 @click.argument("words", nargs=-1, required=True, metavar="SOURCE... DESTINATION")
-@click.option("-r", "-R", "recursive", is_flag=True, help="Copy folders with all that is in them.")
+@click.option("-r", "-R", "recursive", is_flag=True, help="Copy folders recursively.")
 @click.option("--progress/--no-progress", default=None, help="Show a bar. Default: on a terminal.")
 @project_option
 def cp(words: tuple[str, ...], recursive: bool, progress: bool | None, project: str | None) -> None:
@@ -124,8 +124,8 @@ def cat(urls: tuple[str, ...], project: str | None) -> None:
 
 @click.command(cls=Command)
 @click.argument("urls", nargs=-1, required=True, metavar="gs://BUCKET/NAME...")
-@click.option("-r", "-R", "recursive", is_flag=True, help="Remove folders, and buckets with all that is in them.")
-@click.option("-f", "force", is_flag=True, help="Go on after errors; the last line and the exit status tell of them.")
+@click.option("-r", "-R", "recursive", is_flag=True, help="Remove folders and buckets recursively.")
+@click.option("-f", "force", is_flag=True, help="Continue after errors; the last line and the exit status report them.")
 @project_option
 def rm(urls: tuple[str, ...], recursive: bool, force: bool, project: str | None) -> None:
     """Remove objects, folders and buckets.
@@ -176,7 +176,7 @@ def _remove(context: CommandContext, url: Url, recursive: bool, force: bool) -> 
 @click.command(cls=Command)
 @click.argument("source")
 @click.argument("destination")
-@click.option("-r", "-R", "recursive", is_flag=True, help="With folders in folders.")
+@click.option("-r", "-R", "recursive", is_flag=True, help="Recursively.")
 @click.option("-d", "delete", is_flag=True, help="Remove from the destination what the source does not have.")
 @click.option("--progress/--no-progress", default=None, help="Show a bar. Default: on a terminal.")
 @project_option

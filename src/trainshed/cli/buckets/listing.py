@@ -22,7 +22,7 @@ _COLUMNS = (Column("NAME", "name"), Column("SIZE", "size"), Column("UPDATED", "u
 @click.command(cls=Command)
 @click.argument("urls", nargs=-1, metavar="[gs://BUCKET/NAME...]")
 @click.option("-l", "long", is_flag=True, help="With sizes and times.")
-@click.option("-r", "-R", "recursive", is_flag=True, help="With folders in folders.")
+@click.option("-r", "-R", "recursive", is_flag=True, help="Recursively.")
 @click.option("-d", "folders_only", is_flag=True, help="Show folders themselves, not what is in them.")
 @click.option("-p", "--project", metavar="ID", help="The project whose buckets are listed.")
 @format_option

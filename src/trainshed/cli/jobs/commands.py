@@ -55,7 +55,7 @@ def list_(project: str | None, page_size: int, uri: bool, format: str | None, **
 @click.command(cls=Command)
 @click.argument("job")
 @project_option
-@click.option("--summarize", is_flag=True, help="Show what matters in boxes, not everything in YAML.")
+@click.option("--summarize", is_flag=True, help="Show a summary in boxes, not everything in YAML.")
 @format_option
 def describe(job: str, project: str | None, summarize: bool, format: str | None) -> None:
     """Show one job.

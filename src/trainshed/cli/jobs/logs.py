@@ -50,7 +50,7 @@ def show_stream(
     "--polling-interval",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Ask every so many seconds. Default: lines come as they are written.",
+    help="Poll at this interval. Default: lines appear as they are written.",
 )
 @click.option("--allow-multiline-logs", is_flag=True, help="Keep messages of several lines together.")
 def stream_logs(
@@ -88,7 +88,7 @@ class Moment(click.ParamType[str]):
 @click.option("--since", type=Moment(), help="Only lines since then: 10m, 2h, or 2026-11-15T21:17:35Z.")
 @click.option("--grep", metavar="REGEX", help="Only lines whose message matches.")
 @click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N of them.")
-@click.option("--follow", "-f", is_flag=True, help="Go on until the job has ended.")
+@click.option("--follow", "-f", is_flag=True, help="Follow until the job has ended.")
 @click.option(
     "--format",
     "format",

@@ -27,14 +27,14 @@ _BLANK = 0x2800
 @click.command(cls=Command)
 @click.argument("job")
 @project_option
-@click.option("--plot", is_flag=True, help="Draw charts: CPU, memory, and what the training measured.")
+@click.option("--plot", is_flag=True, help="Draw charts: CPU, memory and metrics of the training.")
 @click.option(
     "--points",
     type=click.IntRange(2, 1000),
     default=300,
     show_default=True,
     metavar="N",
-    help="At most so many points a series.",
+    help="Maximum number of points of a series.",
 )
 @click.option(
     "--format",

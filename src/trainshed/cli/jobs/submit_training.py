@@ -104,8 +104,8 @@ def _key_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--runtime-version", metavar="VERSION", help="The runtime; `trainshed runtimes list` shows them.")
 @click.option("--python-version", metavar="VERSION", help="The Python version, such as 3.7.")
-@click.option("--region", metavar="REGION", help="Kept with the job. Default: us-central1. Jobs run here in any case.")
-@click.option("--config", type=Path, metavar="FILE", help="A Job in YAML or JSON. Flags win over it.")
+@click.option("--region", metavar="REGION", help="Stored with the job, without effect. Default: us-central1.")
+@click.option("--config", type=Path, metavar="FILE", help="A Job in YAML or JSON. Flags override it.")
 @click.option(
     "--scale-tier",
     type=WordChoice("basic", "basic-gpu", "basic-tpu", "custom", "premium-1", "standard-1"),
@@ -120,7 +120,7 @@ def _key_options(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="NAME",
     help="Where the job runs: local or ray. Default: the server's setting `engine`. Sets the label trainshed-engine.",
 )
-@click.option("--service-account", metavar="EMAIL", help="Refused: a job runs as the user who runs the server.")
+@click.option("--service-account", metavar="EMAIL", help="Rejected: a job runs as the user who runs the server.")
 @click.option("--enable-web-access/--no-enable-web-access", default=None, help="Ask for a shell in the replicas.")
 @_key_options
 @click.option("--async", "async_", is_flag=True, help="Return once the job is submitted. This is the default.")

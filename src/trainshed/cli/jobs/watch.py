@@ -30,7 +30,7 @@ _LINE_INTERVAL_S = 10.0  #: between two lines without a terminal
     "--interval",
     type=click.FloatRange(min=0.2),
     metavar="SECONDS",
-    help="Between two looks. Default: 1 on a terminal, 10 between lines elsewhere.",
+    help="Seconds between two updates. Default: 1 on a terminal, else 10.",
 )
 @click.option(
     "--format",

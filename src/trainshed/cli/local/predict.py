@@ -32,7 +32,7 @@ from trainshed.local.predict import FRAMEWORKS, LocalModelError, candidates, mod
     "--framework",
     type=WordChoice(*FRAMEWORKS),
     metavar="NAME",
-    help="tensorflow, scikit-learn or xgboost. Default: found out by the files.",
+    help="tensorflow, scikit-learn or xgboost. Default: detected from the files.",
 )
 @click.option("--runtime-version", metavar="VERSION", help="The runtime to load it in. Default: 2.21.")
 @format_option

@@ -50,7 +50,7 @@ _DEFAULTS = {"parameter_server_count": 2, "worker_count": 2, "evaluator_count": 
 @click.option(
     "--runtime-version",
     metavar="VERSION",
-    help="Run it on this runtime, built if need be. Default: the `python` on the PATH.",
+    help="Run it on this runtime, built if necessary. Default: the `python` on the PATH.",
 )
 def train(
     module_name: str,

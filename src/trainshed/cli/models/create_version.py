@@ -42,8 +42,10 @@ def scaling_options(command: F) -> F:
         click.option(
             "--metric-targets", type=KeyValues(), metavar="NAME=PERCENT,...", help="When to scale: cpu-usage=60."
         ),
-        click.option("--max-nodes", type=click.IntRange(1), metavar="N", help="Hosts, at most."),
-        click.option("--min-nodes", type=click.IntRange(0), metavar="N", help="Hosts, at least. 0: it may sleep."),
+        click.option("--max-nodes", type=click.IntRange(1), metavar="N", help="Maximum number of hosts."),
+        click.option(
+            "--min-nodes", type=click.IntRange(0), metavar="N", help="Minimum number of hosts. 0: scale to zero."
+        ),
     ):
         command = option(command)
     return command
@@ -101,17 +103,17 @@ def _explanation_options(command: F) -> F:
     metavar="gs://BUCKET",
     help="Where local files are uploaded to. Default: gs://PROJECT-staging, made if need be.",
 )
-@click.option("--config", type=Path, metavar="FILE", help="A Version in YAML or JSON. Flags win over it.")
+@click.option("--config", type=Path, metavar="FILE", help="A Version in YAML or JSON. Flags override it.")
 @click.option(
     "--framework",
     type=WordChoice("scikit-learn", "tensorflow", "xgboost"),
     metavar="NAME",
-    help="tensorflow, scikit-learn or xgboost. Default: found out by the files.",
+    help="tensorflow, scikit-learn or xgboost. Default: detected from the files.",
 )
 @click.option("--runtime-version", metavar="VERSION", help="The runtime; `trainshed runtimes list` shows them.")
 @click.option("--python-version", metavar="VERSION", help="The Python version, such as 3.7.")
 @click.option("--machine-type", metavar="TYPE", help="Such as n1-standard-2. Only on a cluster does it matter.")
-@click.option("--accelerator", type=KeyValues(), metavar="type=TYPE,count=N", help="Refused: hosts compute on CPUs.")
+@click.option("--accelerator", type=KeyValues(), metavar="type=TYPE,count=N", help="Rejected: hosts compute on CPUs.")
 @click.option("--description", metavar="TEXT", help="Kept with the version.")
 @click.option("--labels", type=KeyValues(), help="Labels for the version.")
 @click.option(
@@ -125,10 +127,10 @@ def _explanation_options(command: F) -> F:
 @click.option(
     "--package-uris", type=Names(), metavar="FILE,...", help="Packages with that class: gs:// names or local archives."
 )
-@click.option("--service-account", metavar="EMAIL", help="Refused: there are no service accounts.")
+@click.option("--service-account", metavar="EMAIL", help="Rejected: there are no service accounts.")
 @_explanation_options
 @_container_options
-@click.option("--async", "async_", is_flag=True, help="Return at once, and don't wait until it is ready.")
+@click.option("--async", "async_", is_flag=True, help="Return immediately; don't wait until it is ready.")
 def create(version: str, model: str, project: str | None, **flags: Any) -> None:
     """Create a version of a model from what a training exported, and wait until it is ready to predict.
 

@@ -98,7 +98,7 @@ def wait_until_done(
     try:
         operation = _follow(context, operation, progress or (lambda: ""))
     except KeyboardInterrupt:
-        say(f"\nThis goes on without you. Wait for its end with: trainshed operations wait {id_of(operation)}")
+        say(f"\nThe operation continues. Wait for it with: trainshed operations wait {id_of(operation)}")
         click.get_current_context().exit(130)
     if "error" in operation:
         click.echo("failed.", err=True)

@@ -21,8 +21,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def _model_options(command: F) -> F:
     for option in (
-        click.option("--version", metavar="VERSION", help="The version to ask. Default: the model's default version."),
-        click.option("--model", required=True, metavar="MODEL", help="The model to ask."),
+        click.option("--version", metavar="VERSION", help="The version. Default: the model's default version."),
+        click.option("--model", required=True, metavar="MODEL", help="The model."),
     ):
         command = option(command)
     return command

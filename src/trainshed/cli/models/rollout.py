@@ -49,7 +49,7 @@ class Weight(click.ParamType[tuple[str, int]]):
 @click.command(cls=Command)
 @click.argument("model")
 @click.argument("weights", type=Weight(), nargs=-1, metavar="[VERSION=PERCENT]...")
-@click.option("--end", is_flag=True, help="End the split: the default version answers everything again.")
+@click.option("--end", is_flag=True, help="End the split: the default version serves all requests.")
 @project_option
 @format_option
 def split(model: str, weights: tuple[tuple[str, int], ...], end: bool, project: str | None, format: str | None) -> None:
@@ -95,7 +95,7 @@ def rollback(model: str, project: str | None, quiet: bool) -> None:
 
 @click.command(cls=Command)
 @click.argument("model")
-@click.option("--version", metavar="VERSION", help="The version to ask. Default: the model's default version.")
+@click.option("--version", metavar="VERSION", help="The version. Default: the model's default version.")
 @instance_options
 @project_option
 def curl(model: str, version: str | None, project: str | None, **request_options: str | None) -> None:

@@ -69,7 +69,7 @@ def list_(model: str, project: str | None, page_size: int, uri: bool, format: st
 @model_option
 @project_option
 @region_option
-@click.option("--log", is_flag=True, help="Show the end of what its code printed, too.")
+@click.option("--log", is_flag=True, help="Also show the end of its log.")
 @format_option
 def describe(version: str, model: str, project: str | None, log: bool, format: str | None) -> None:
     """Show one version. What serves it, and how its answers compare to TensorFlow's own, is said on stderr.
@@ -116,7 +116,7 @@ def detail_lines(details: dict[str, Any], *, log: bool = False) -> list[str]:
     "--after-replay",
     type=click.IntRange(1),
     metavar="N",
-    help="First replay the last N logged requests on this version; ask before going on if answers differ.",
+    help="First replay the last N logged requests on this version; ask for confirmation if predictions differ.",
 )
 @quiet_option
 @format_option
@@ -142,13 +142,13 @@ def set_default(
 @model_option
 @project_option
 @region_option
-@click.option("--config", type=Path, metavar="FILE", help="Changes in YAML or JSON. Flags win over it.")
+@click.option("--config", type=Path, metavar="FILE", help="Changes in YAML or JSON. Flags override it.")
 @click.option("--description", metavar="TEXT", help="The new description.")
 @scaling_options
 @click.option(
     "--bigquery-table-name",
     metavar="gs://BUCKET/FOLDER",
-    help="Log requests and answers there, as JSON lines. (gcloud's word; Trainshed logs to buckets.)",
+    help="Log requests and responses to this folder, as JSON lines. (gcloud's word; Trainshed logs to buckets.)",
 )
 @click.option(
     "--sampling-percentage", type=click.FloatRange(0, 1), metavar="SHARE", help="The share to log, from 0 to 1."

@@ -45,14 +45,12 @@ class Duration(click.ParamType[float]):
 
 @click.command(cls=Command)
 @click.option("--user", required=True, metavar="NAME", help="Whose token it is.")
-@click.option(
-    "--project", metavar="ID", help="The only project it opens; '*' opens every one. Default: the current one."
-)
+@click.option("--project", metavar="ID", help="Its project; '*' is all projects. Default: the current one.")
 @click.option(
     "--role", type=WordChoice("viewer", "editor", "owner"), default="editor", show_default=True, help="What it may do."
 )
 @click.option("--label", default="", metavar="TEXT", help="A note for people.")
-@click.option("--ttl", type=Duration(), help="How long it lives, such as 12h or 7d. Default: until it is revoked.")
+@click.option("--ttl", type=Duration(), help="Time until it expires, such as 12h or 7d. Default: never.")
 def create(user: str, project: str | None, role: str, label: str, ttl: float | None) -> None:
     """Make a token and print it on stdout. It is shown this once; the server keeps only its hash.
 

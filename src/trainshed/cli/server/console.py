@@ -12,7 +12,7 @@ from trainshed.client.discovery import is_loopback
 
 
 @click.command(cls=Command)
-@click.option("--no-browser", is_flag=True, help="Only print the address that signs a browser in.")
+@click.option("--no-browser", is_flag=True, help="Only print the sign-in link.")
 @project_option
 @format_option
 def console(no_browser: bool, project: str | None, format: str | None) -> None:

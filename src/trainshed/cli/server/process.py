@@ -34,7 +34,7 @@ def address_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--ray-address", metavar="HOST:PORT", help="A Ray cluster for jobs and hosts."),
         click.option(
-            "--engine", metavar="NAME", help="Where jobs run that name no engine: local or ray. Default: local."
+            "--engine", metavar="NAME", help="The default engine of jobs and versions: local or ray. Default: local."
         ),
         click.option(
             "--tls-port", type=click.IntRange(0, 65535), metavar="N", help="Port for HTTPS; 0 picks a free one."
@@ -115,7 +115,7 @@ def start(
             status.get("error") or f"The server ended before it was ready. Its log says why: {home.server_log}"
         )
     if (server := running(home)) is None:
-        raise CannotProceedError(f"The server started and ended at once. Its log says why: {home.server_log}")
+        raise CannotProceedError(f"The server exited right after its start. Its log has the reason: {home.server_log}")
     return server
 
 
@@ -225,7 +225,7 @@ def _await_end(home: Home, server: ServerProcess) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--follow", "-f", is_flag=True, help="Go on showing lines as they come, until Ctrl-C.")
+@click.option("--follow", "-f", is_flag=True, help="Show new lines until Ctrl-C.")
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
 def logs(follow: bool, tail: int | None) -> None:
     """Show the server's own log.

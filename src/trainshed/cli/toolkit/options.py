@@ -65,7 +65,10 @@ def project_option(command: F) -> F:
 def region_option(command: F) -> F:
     """Accept --region, as gcloud does. There it chooses an endpoint, and here there is one."""
     return click.option(
-        "--region", metavar="REGION", expose_value=False, help="Accepted as in gcloud; there is one endpoint here."
+        "--region",
+        metavar="REGION",
+        expose_value=False,
+        help="Accepted as in gcloud, without effect: there is one endpoint.",
     )(command)
 
 
@@ -81,7 +84,7 @@ def format_option(command: F) -> F:
 def listing_options(command: F) -> F:
     """Add --filter, --sort-by and --limit, as on every list command."""
     for option in (
-        click.option("--limit", type=click.IntRange(1), help="List no more than this many."),
+        click.option("--limit", type=click.IntRange(1), help="Maximum number of items."),
         click.option("--sort-by", metavar="FIELD,...", help="Sort by these fields; ~FIELD sorts downwards."),
         click.option("--filter", "filter", metavar="EXPRESSION", help="List only what matches, such as state=FAILED."),
     ):
@@ -93,9 +96,7 @@ def resource_listing_options(command: F) -> F:
     """Add the same with --page-size and --uri, for resources with pages and URLs."""
     for option in (
         click.option("--uri", is_flag=True, help="Print their URLs."),
-        click.option(
-            "--page-size", type=click.IntRange(1, 100), default=100, help="Ask the server for this many at a time."
-        ),
+        click.option("--page-size", type=click.IntRange(1, 100), default=100, help="Items per request to the server."),
     ):
         command = option(command)
     return listing_options(command)
@@ -160,7 +161,7 @@ class WordChoice(click.ParamType[str]):
 
 
 def quiet_option(command: F) -> F:
-    return click.option("-q", "--quiet", is_flag=True, help="Don't ask: take yes for the answer.")(command)
+    return click.option("-q", "--quiet", is_flag=True, help="Don't ask for confirmation.")(command)
 
 
 def is_quiet(quiet: bool) -> bool:
@@ -183,8 +184,8 @@ def confirm(warning: str, *, quiet: bool) -> None:
 
 def label_options(command: F) -> F:
     for option in (
-        click.option("--clear-labels", is_flag=True, help="Take all labels away first."),
-        click.option("--remove-labels", type=Names(), help="Labels to take away."),
+        click.option("--clear-labels", is_flag=True, help="Remove all labels first."),
+        click.option("--remove-labels", type=Names(), help="Labels to remove."),
         click.option("--update-labels", type=KeyValues(), help="Labels to set; others stay."),
     ):
         command = option(command)

@@ -68,14 +68,14 @@ class _CommandLines:
 @click.option("--clean", is_flag=True, help="Stop the demo's server and remove its state folder.")
 @format_option
 def demo(steps: int, folder: Path | None, clean: bool, format: str | None) -> None:
-    """Train, deploy and ask a model, on a server of its own.
+    """Train and deploy a model, and predict, on a separate server.
 
-    MNIST is trained on a master, two workers and a parameter server, deployed, and asked about ten handwritten digits.
-    The demo's server has a state folder and ports of its own; no other server is touched. The first run installs
-    TensorFlow there, which takes a few minutes and 3 GB. Every run goes on where the last one ended: one that is
-    repeated finds everything done, one with other --steps trains again.
+    Trains MNIST on a master, two workers and a parameter server, deploys it, and predicts ten handwritten digits. The
+    demo's server has its own state folder and ports; it does not touch other servers. The first run installs
+    TensorFlow, which takes a few minutes and 3 GB. Every run continues where the last one ended: a repeated run finds
+    everything done, one with other --steps trains again.
 
-    Progress goes to stderr, live on a terminal and as lines elsewhere. The result goes to stdout.
+    Progress goes to stderr, live on a terminal, else as lines. The result goes to stdout.
 
     \b
     Example:

@@ -98,7 +98,7 @@ TABLE: dict[str, tuple[Any, str]] = _PLAIN | {
 )
 @click.version_option(__version__, message="Trainshed %(version)s, in place of the Google Cloud SDK")
 @click.option("--project", metavar="ID", help="The project.")
-@click.option("-q", "--quiet", is_flag=True, help="Don't ask: take yes for the answer.")
+@click.option("-q", "--quiet", is_flag=True, help="Don't ask for confirmation.")
 def gcloud(project: str | None, quiet: bool) -> None:
     """Trainshed in gcloud's words. Jobs, models and predictions are under `gcloud ai-platform`."""
 

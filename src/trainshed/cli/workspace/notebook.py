@@ -32,7 +32,7 @@ from trainshed.shell.environment import ShellTarget, inner_environment, outer_en
     help="The folder of your notebooks. Default: `notebooks` in the state folder.",
 )
 @click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
-@click.option("--stop", is_flag=True, help="Stop the notebook that runs, with its kernels.")
+@click.option("--stop", is_flag=True, help="Stop the running notebook, with its kernels.")
 @project_option
 def notebook(port: int | None, folder: Path | None, no_browser: bool, stop: bool, project: str | None) -> None:
     """Start JupyterLab in the background and print its address, which holds its token.

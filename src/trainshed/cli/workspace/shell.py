@@ -26,7 +26,7 @@ _RUNTIME = "2.21"
 
 @click.command(cls=Command)
 @click.option("-c", "command", metavar="TEXT", help="Run this command line and end, as `sh -c` does.")
-@click.option("--google", is_flag=True, help="Use the real Google Cloud CLI of this machine, pointed here.")
+@click.option("--google", is_flag=True, help="Use the real Google Cloud CLI, configured for this server.")
 @click.option(
     "--runtime-version",
     metavar="VERSION",

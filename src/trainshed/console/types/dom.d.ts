@@ -1,4 +1,4 @@
-// What `h` and `s` of dom.js take. `Dom` is known in every module, without an import.
+// Arguments of `h` and `s` of dom.js. `Dom` is global.
 
 declare namespace Dom {
   type Single = Node | string | number | null | undefined | false;

@@ -1,4 +1,4 @@
-// Jobs, as the server answers about them. `Api` is known in every module, without an import.
+// Jobs, as in responses of the server. `Api` is global.
 
 declare namespace Api {
   type JobState = "QUEUED" | "PREPARING" | "RUNNING" | "CANCELLING" | "SUCCEEDED" | "FAILED" | "CANCELLED";
@@ -7,7 +7,7 @@ declare namespace Api {
 
   type Labels = Record<string, string>;
 
-  /** A number, or the word for one that JSON does not have. */
+  /** A number, or the name of one that JSON does not have. */
   type Measure = number | "NaN" | "Infinity" | "-Infinity";
 
   interface ReplicaConfig {
@@ -101,7 +101,7 @@ declare namespace Api {
     accuracy: Measure | null;
   }
 
-  /** How far a job is, in what is known of trainings and batch predictions alike. */
+  /** Progress fields of both trainings and batch predictions. */
   interface Standing {
     step: number | null;
     totalSteps: number | null;
@@ -145,7 +145,7 @@ declare namespace Api {
     events: JobEvent[];
   }
 
-  /** What `progress` and `stats` begin with. */
+  /** Common fields of `progress` and `stats`. */
   interface JobHead {
     job: string;
     state: JobState;

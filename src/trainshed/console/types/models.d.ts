@@ -1,4 +1,4 @@
-// Models, versions and what they answer.
+// Models, versions and predictions.
 
 declare namespace Api {
   type VersionState = "CREATING" | "READY" | "UPDATING" | "FAILED" | "DELETING";
@@ -44,7 +44,7 @@ declare namespace Api {
     p99Ms: number;
   }
 
-  /** Of one version, in the last hour. Minutes without a request are left out. */
+  /** Of one version, in the last hour. Minutes without a request are omitted. */
   interface Traffic extends Requests {
     lastRequestTime?: string;
     minutes: (Requests & { time: string })[];
@@ -89,7 +89,7 @@ declare namespace Api {
     message: string;
   }
 
-  /** What was found out at the creation of a version is missing before. */
+  /** Fields that are set by the creation of a version are missing before. */
   interface VersionDetails {
     version: Version;
     runtime: string;

@@ -1,4 +1,4 @@
-// The server, its buckets, and a project at a glance.
+// The server, its buckets, and the overview of a project.
 
 declare namespace Api {
   type Role = "artifact-reader" | "viewer" | "editor" | "owner";
@@ -28,7 +28,7 @@ declare namespace Api {
     tokens: Token[];
   }
 
-  /** A token that was just made. */
+  /** A token that was just created. */
   interface Secret extends Token {
     token: string;
   }
@@ -117,7 +117,7 @@ declare namespace Api {
     nextPageToken?: string;
   }
 
-  /** An object. A list may be asked for some of these alone. */
+  /** An object. A list may have only some of these fields. */
   interface StoredObject {
     name: string;
     size: string;

@@ -224,7 +224,7 @@ def read_split(body: Mapping[str, Any]) -> dict[str, int]:
         if weight <= 0:
             raise InvalidArgumentError(
                 f"Version {name} has the weight {weight}; a weight is a whole percentage above 0. Leave out versions "
-                f"that shall get nothing.",
+                f"that get nothing.",
                 field="weights",
             )
     if weights and sum(weights.values()) != 100:

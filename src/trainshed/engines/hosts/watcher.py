@@ -146,7 +146,7 @@ class HostProcess:
             else:
                 self._reason = self._reason or str(message["message"])[:_MESSAGE_MAX_CHARS]
         except (ValueError, LookupError, TypeError, OSError) as exc:
-            self.end(f"The host said what makes no sense: {exc}.")
+            self.end(f"The host sent an invalid line: {exc}.")
         self._buffer = b""
         return True
 

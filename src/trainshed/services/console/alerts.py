@@ -68,7 +68,7 @@ def _failed_jobs(inputs: AlertInputs, reports: JobReports) -> Iterator[dict[str,
 def _versions(inputs: AlertInputs) -> Iterator[dict[str, Any]]:
     for model, version, reason in inputs.unhealthy[:_MAX_PER_KIND]:
         text = f"Version {version} of model {model} does not answer. {reason}"
-        remedy = "It is tried again by itself. Its log has its last words; a rollback leads to the version before."
+        remedy = "It is tried again by itself. Its log has the last output; a rollback restores the previous version."
         yield _item(inputs, "error", text.strip(), remedy, "models", model)
     failed = [each for each in inputs.versions if each.state is VersionState.FAILED]
     for each in failed[:_MAX_PER_KIND]:
@@ -114,9 +114,7 @@ def _restarted(inputs: AlertInputs, reports: JobReports) -> Iterator[dict[str, A
     for job, sentences in restarted[:_MAX_PER_KIND]:
         times = "once" if len(sentences) == 1 else f"{len(sentences)} times"
         text = f"Job {job.id} lost a replica {times}: {sentences[-1]}."
-        remedy = (
-            "It goes on by itself. If that happens again, look at the last lines of the replica, and at the memory."
-        )
+        remedy = "The job continues by itself. If it happens again, check the replica's last log lines and the memory."
         yield _item(inputs, "warning", text, remedy, "jobs", job.id, query="?tab=replicas")
 
 

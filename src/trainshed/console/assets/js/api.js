@@ -1,7 +1,7 @@
 // @ts-check
-// The server, asked over the same REST APIs that everybody uses. The cookie of the session goes along by itself.
+// The client of the server's REST APIs. The browser adds the session's cookie.
 
-/** What the server, or the way to it, had against a request. `status` 0: no answer at all. */
+/** An error response, or a network error with `status` 0. */
 export class ApiError extends Error {
   /** @param {number} status @param {string} message @param {string} [reason] */
   constructor(status, message, reason = "") {
@@ -13,7 +13,7 @@ export class ApiError extends Error {
 }
 
 const SESSION = "/trainshed/v1/session";
-/** Without it a session's cookie changes nothing: pages of other origins can't send it. */
+/** Required for changes by a session: pages of other origins can't send it. */
 const OWN_PAGE = { "x-trainshed-console": "1" };
 const NO_ANSWER = "The server does not answer. Look whether it runs with: trainshed status";
 
@@ -26,17 +26,17 @@ let current = null;
 /** @type {() => void} */
 let signedOut = () => {};
 
-/** The session of this browser, once `loadSession` or `signIn` has got it; null before. */
+/** The session of this browser; null before `loadSession` or `signIn`. */
 export function session() {
   return current;
 }
 
-/** Calls `listener` when the server no longer knows the session. @param {() => void} listener */
+/** Calls `listener` when the session has ended. @param {() => void} listener */
 export function onSignedOut(listener) {
   signedOut = listener;
 }
 
-/** Ask the server who this browser is. A 401 is thrown and leads nowhere: the caller shows the sign-in page. */
+/** Load the session. A 401 is thrown without a redirect: the caller shows the sign-in page. */
 export async function loadSession() {
   current = await json("GET", SESSION, undefined, { quiet: true });
 }
@@ -46,7 +46,7 @@ export async function signIn(token) {
   current = await json("POST", SESSION, { token }, { quiet: true });
 }
 
-/** End the session in the server too. */
+/** End the session on the server too. */
 export async function signOut() {
   await call("DELETE", SESSION, undefined, { quiet: true });
   current = null;
@@ -54,10 +54,10 @@ export async function signOut() {
 }
 
 /**
- * The shape of an answer is what the caller says that it is: one of `Api`.
+ * The caller names the type of the response: one of `Api`.
  * @template Answer
  * @param {string} path
- * @param {Params} [params] empty ones are left out, arrays are repeated
+ * @param {Params} [params] empty ones are omitted, arrays are repeated
  * @param {Options} [options]
  * @returns {Promise<Answer>}
  */
@@ -66,7 +66,7 @@ export function get(path, params, options) {
 }
 
 /**
- * As `get`.
+ * Like `get`.
  * @template Answer
  * @param {string} path
  * @param {object} [body]
@@ -76,7 +76,7 @@ export function post(path, body = {}) {
   return json("POST", path, body);
 }
 
-/** JSON as it is written, for an answer as it is written. @param {string} path @param {string} body */
+/** Raw JSON in, raw JSON out. @param {string} path @param {string} body */
 export async function postText(path, body) {
   return (await call("POST", path, undefined, { text: body })).text();
 }
@@ -86,13 +86,13 @@ export async function del(path) {
   await (await call("DELETE", path, undefined)).text();
 }
 
-/** A body as it is. @param {string} path @param {Params} [params] @param {Options} [options] */
+/** A raw body. @param {string} path @param {Params} [params] @param {Options} [options] */
 export async function blob(path, params, options) {
   return (await call("GET", withParams(path, params), undefined, options)).blob();
 }
 
 /**
- * Write a file as an object. `fetch` cannot tell how far an upload is, the older way can.
+ * Write a file as an object, with XMLHttpRequest: `fetch` has no upload progress.
  * @param {string} bucket
  * @param {string} name of the object
  * @param {Blob} file
@@ -149,7 +149,7 @@ async function json(method, path, body, options) {
  * @param {string} path
  * @param {object | undefined} body
  * @param {Options & {quiet?: boolean, text?: string}} [options]
- *   `quiet`: a 401 is the caller's to handle; `text`: the body, as it is written
+ *   `quiet`: the caller handles a 401; `text`: the raw body
  */
 async function call(method, path, body, options = {}) {
   const sent = options.text ?? (body === undefined ? undefined : JSON.stringify(body));

@@ -1,11 +1,11 @@
 // @ts-check
-// Bars, and lines so small that they need no axes.
+// Bars and sparklines.
 
 import { h, s } from "./dom.js";
 import { number } from "./format.js";
 
 /**
- * Bars that lie, one a label: probabilities, shares. `highlight` is the index to set off, or "max". `.update(values)`.
+ * Horizontal bars, one for each label: probabilities, shares. `highlight` is an index or "max". `.update(values)`.
  * @param {{labels: string[], values: number[], format?: (value: number) => string, highlight?: number | "max" | null,
  *   max?: number, title?: string}} options
  * @returns {HTMLElement & {update: (values: number[], highlight?: number | "max" | null) => void}}
@@ -43,7 +43,7 @@ export function barChart({ labels, values, format = number, highlight = null, ma
 }
 
 /**
- * A line so small that it needs no axes.
+ * A sparkline: a small line chart without axes.
  * @param {(number | [number, number])[]} points
  * @returns {SVGElement}
  */

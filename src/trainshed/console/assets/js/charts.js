@@ -1,6 +1,6 @@
 // @ts-check
-// Line charts drawn as SVG. Series differ by colour and, from the seventh on, by dashes; the colours are told apart by
-// people who see red and green alike.
+// Line charts in SVG. Series differ by colour and, from the seventh on, by dashes; the colours are distinct for
+// colour-blind people.
 
 import { clear, h, replace, s } from "./dom.js";
 import { number } from "./format.js";
@@ -29,16 +29,16 @@ const CLOCK = new Intl.DateTimeFormat(undefined, {
 /**
  * @typedef {{series: Series[], x?: "time" | "number", yFormat?: (y: number) => string, height?: number, title?: string,
  *   label?: string, xTitle?: string, zero?: boolean, wholeX?: boolean, reach?: number}} Options `label`: its name,
- *   where a heading beside it shows that; `zero`: the axis starts at 0; `wholeX`: it is as wide as all that is given,
- *   gaps at its ends included; `reach`: the other one goes at least so far, so that charts side by side can have one
+ *   where a heading beside it shows that; `zero`: the y axis starts at 0; `wholeX`: the x axis covers all points,
+ *   including gaps at its ends; `reach`: the minimum upper end of the y axis, so that charts side by side can have one
  *   scale
  */
 
 /**
- * Lines over time (`x: "time"`, milliseconds or RFC 3339) or over a number such as the step. Numbers that are none
- * (null, NaN) make gaps. Hover, or the arrow keys, show the values at one place; the legend switches series off and on;
- * screen readers get a table of the last values. `.update(series)` shows other ones. `colour` keeps a series' place
- * among the colours when others come and go.
+ * Lines over time (`x: "time"`, milliseconds or RFC 3339) or over a number such as the step. Null and NaN
+ * make gaps. Hover, or the arrow keys, show the values at one x; the legend hides and shows series; screen readers get
+ * a table of the last values. `.update(series)` replaces the series. `colour` fixes a series' colour while others come
+ * and go.
  * @param {Options} options
  * @returns {ChartElement}
  */
@@ -201,14 +201,14 @@ class LineChart {
     return this.yFormat === number ? shortNumber(tick) : this.yFormat(tick);
   }
 
-  /** The x of the point nearest to a place on the screen. @param {number} clientX */
+  /** The x of the point nearest to a position on the screen. @param {number} clientX */
   nearest(clientX) {
     if (!this.scale) return null;
     const place = clientX - this.svg.getBoundingClientRect().left;
     return closest(this.xs(), place, this.scale.px);
   }
 
-  /** Every x that a visible series has a point at, in order. */
+  /** The x of all points of visible series, in order. */
   xs() {
     return [...new Set(this.visible().flatMap((each) => each.points.flat().map(([x]) => x)))].sort((a, b) => a - b);
   }

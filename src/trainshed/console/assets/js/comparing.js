@@ -1,14 +1,14 @@
 // @ts-check
-// What there is to compare about jobs, as plain values.
+// Compares jobs, as plain values.
 
 import { between, duration, percent } from "./format.js";
 import { stateName } from "./parts.js";
 
 /** @typedef {{name: string, values: (string | number | null)[], different?: boolean, best?: number}} Line */
-/** @typedef {{name: string, details: Api.JobDetails, stats: Api.JobStats}} Compared a job, and what is known of it */
+/** @typedef {{name: string, details: Api.JobDetails, stats: Api.JobStats}} Compared a job with its data */
 /** @typedef {Api.TrainingInput & Api.PredictionInput} Input */
 
-/** @type {[keyof Input, string][]} fields of what a job was asked for, in the order that people ask for them */
+/** @type {[keyof Input, string][]} fields of a job's input, in their usual order */
 const FIELDS = [
   ["pythonModule", "Module"],
   ["scaleTier", "Scale tier"],
@@ -33,7 +33,7 @@ const FIELDS = [
 ];
 
 /**
- * A trainer's arguments by name. One that is given twice has both values; what has no name is under "arguments".
+ * A trainer's arguments by name. A repeated one has all values; those without a name are under "arguments".
  * @param {string[]} args
  * @returns {Map<string, string>}
  */
@@ -53,7 +53,7 @@ export function options(args) {
 }
 
 /**
- * What each job was asked for: the fields of its request, and below them the arguments of its trainer.
+ * The parameters of each job: the fields of its request, then the arguments of its trainer.
  * @param {Compared[]} jobs
  * @returns {Line[]}
  */
@@ -88,7 +88,7 @@ export function parameters(jobs) {
 }
 
 /**
- * What came out, a line for each thing: jobs that have none of it are left empty.
+ * The results, one line for each. Missing values are empty.
  * @param {Compared[]} jobs
  * @returns {Line[]}
  */
@@ -137,8 +137,8 @@ export function jobColumns(jobs) {
 }
 
 /**
- * The points of one metric of a job, over steps or over seconds since its start. A job that was started again after a
- * loss goes back: its points are put in order.
+ * The points of one metric of a job, over steps or over seconds since its start. After a restart, steps
+ * repeat: points are sorted.
  * @param {Compared} job
  * @param {string} metric
  * @param {boolean} evaluation
@@ -163,7 +163,7 @@ function line(name, values) {
 }
 
 /**
- * A line in which the best number is set off: the largest, or with -1 the smallest.
+ * A line with the best number highlighted: the largest, or with -1 the smallest.
  * @param {string} name
  * @param {(Api.Measure | null | undefined)[]} given
  * @param {1 | -1} sign
@@ -178,7 +178,7 @@ function ranked(name, given, sign, format = (value) => value) {
   return { name, values: given.map((value) => (value === null || value === undefined ? null : format(value))), best };
 }
 
-/** Of its whole time: the last of all is what the end of a training happens to show. @param {Compared} job */
+/** The mean rate of the whole job: the last rate may not be typical. @param {Compared} job */
 function meanRate(job) {
   const found = job.stats.metrics.find((each) => each.name === "steps_per_s" && !each.evaluation);
   return found?.mean ?? job.details.progress?.globalStepsPerSecond ?? null;
@@ -190,7 +190,7 @@ function cpuOf(stats) {
   return means.length > 0 ? means.reduce((sum, each) => sum + each, 0) : null;
 }
 
-/** Why it failed, in a line: the whole of it is on the job's page. @param {Api.JobDetails} details */
+/** The failure in one line: the job's page has the details. @param {Api.JobDetails} details */
 function failure({ failure: found, job }) {
   return found?.summary ?? job.errorMessage?.split("\n")[0] ?? null;
 }

@@ -12,8 +12,8 @@ const TOAST_MS = 6000;
 /** @typedef {{element: HTMLDialogElement, close: () => void, closed: Promise<void>}} Window */
 
 /**
- * Show a window. An action that returns false, or throws, leaves it open, and what was thrown is shown in it; any other
- * closes it. Escape closes it too.
+ * Show a window. An action that returns false or throws keeps it open, and its error is shown; any other action closes
+ * it. Escape closes it too.
  * @param {{title: string, body: Dom.Child, actions?: Action[], wide?: boolean}} what
  * @returns {Window}
  */
@@ -34,7 +34,7 @@ export function dialog({ title, body, actions = [{ text: "Close" }], wide = fals
     h("div", { class: "dialog-body" }, typeof body === "string" ? h("p", null, body) : body, problem),
     buttons.length > 0 ? h("div", { class: "dialog-foot" }, buttons) : null,
   );
-  // The browser gives the focus back when the window closes. The event comes later: something else may have it by then.
+  // The browser restores the focus when the window closes. The event comes later: another element may have it by then.
   /** @type {Promise<void>} */
   const closed = new Promise((resolve) => {
     element.addEventListener("close", () => {
@@ -78,7 +78,7 @@ function actionButton(action, problem, close) {
 }
 
 /**
- * Ask before something that can't be undone.
+ * Ask for confirmation.
  * @param {{title: string, text: string | Node, action: string, danger?: boolean}} what
  * @returns {Promise<boolean>}
  */
@@ -100,7 +100,7 @@ export async function confirm({ title, text, action, danger = false }) {
 let corner = null;
 
 /**
- * A message that goes away by itself; errors stay until they are closed.
+ * A message that disappears after a while; errors stay until they are closed.
  * @param {string} text
  * @param {"info" | "good" | "error"} [kind]
  */

@@ -1,5 +1,5 @@
 // @ts-check
-// Making elements. User text only ever becomes a text node or a property: there is no way in for markup.
+// Creates elements. User text only becomes text nodes and properties, never markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -8,7 +8,7 @@ const ATTRIBUTES = new Set(["role", "list", "form", "colspan", "rowspan", "scope
 
 /**
  * An HTML element. `props`: `class`, `on: {click: f}`, `dataset`, `style` (an object), `for`, `aria-*` and other names
- * with a hyphen as attributes, anything else as a property. Null and undefined are left out.
+ * with a hyphen as attributes, anything else as a property. Null and undefined are omitted.
  * @template {keyof HTMLElementTagNameMap} Tag
  * @param {Tag} tag
  * @param {Dom.Props<HTMLElementTagNameMap[Tag]> | null} [props]
@@ -39,14 +39,14 @@ export function s(tag, props, ...children) {
 
 let ids = 0;
 
-/** An id that no other element has. @param {string} stem */
+/** A unique id. @param {string} stem */
 export function newId(stem) {
   ids += 1;
   return `${stem}-${ids}`;
 }
 
 /**
- * Take everything out of a node.
+ * Remove all children of a node.
  * @param {Node} node
  */
 export function clear(node) {
@@ -54,7 +54,7 @@ export function clear(node) {
 }
 
 /**
- * Change what a node holds; what had the focus has it after that too, if there is one of the same `data-testid`.
+ * Change the content of a node. The focus stays on the element with the same `data-testid`.
  * @param {Element} node
  * @param {() => void} change
  */
@@ -66,7 +66,7 @@ export function keepFocus(node, change) {
 }
 
 /**
- * Put these children into a node, in the place of what it holds.
+ * Replace the children of a node.
  * @param {Element | DocumentFragment} node
  * @param {...Dom.Child} children
  */
@@ -87,7 +87,7 @@ function append(node, children) {
 }
 
 /**
- * The one place where types end: `Props` says which values belong to which names.
+ * Set a property or an attribute. Untyped: `Props` has the types.
  * @param {any} element
  * @param {string} name
  * @param {any} value

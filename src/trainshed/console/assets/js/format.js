@@ -1,5 +1,5 @@
 // @ts-check
-// Times, sizes and numbers for people. What is not known is a dash.
+// Formats times, sizes and numbers. Unknown values are a dash.
 
 const UNKNOWN = "–";
 const UNITS = ["B", "KB", "MB", "GB", "TB", "PB"];
@@ -94,7 +94,7 @@ export function count(n, one, many = `${one}s`) {
   return `${WHOLE.format(n)} ${n === 1 ? one : many}`;
 }
 
-/** What was thrown, in words. @param {unknown} error */
+/** The message of an error. @param {unknown} error */
 export function messageOf(error) {
   return error instanceof Error ? error.message : String(error);
 }

@@ -1,5 +1,5 @@
 // @ts-check
-// Small line drawings, 16 by 16, in the colour of the text beside them.
+// Icons, 16 by 16, in the colour of the text beside them.
 
 import { s } from "./dom.js";
 
@@ -44,7 +44,7 @@ const PATHS = {
 };
 
 /**
- * A drawing that says nothing to screen readers: the text beside it does.
+ * An icon, hidden from screen readers, which read the text beside it.
  * @param {string} name
  * @returns {SVGElement}
  */
@@ -56,7 +56,7 @@ export function icon(name) {
   );
 }
 
-/** The mark of the console: the arched roof of a train shed, and the tracks below it. @returns {SVGElement} */
+/** The logo of the console: the arched roof of a train shed, and the tracks below it. @returns {SVGElement} */
 export function mark() {
   return s(
     "svg",

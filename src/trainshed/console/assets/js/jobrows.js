@@ -1,5 +1,5 @@
 // @ts-check
-// The rows of a long list, read page by page, and read again where someone looks.
+// The rows of a long list, loaded page by page; visible pages are refreshed.
 
 const PAGE = 100;
 const LARGEST = 500;
@@ -18,12 +18,12 @@ export class JobRows {
     this.control = new AbortController();
   }
 
-  /** All that is loaded, newest first. */
+  /** All loaded rows, newest first. */
   get rows() {
     return this.pages.flatMap((page) => page.rows);
   }
 
-  /** Begin with the first page: the filter is another one. What is on its way is given up. */
+  /** Start again with the first page, after a change of the filter. Requests in flight are aborted. */
   restart() {
     this.control.abort();
     this.control = new AbortController();
@@ -33,7 +33,7 @@ export class JobRows {
   }
 
   /**
-   * Read the first page again, because new jobs come there, and those that hold the rows from `first` to `last`.
+   * Refresh the first page, which has new jobs, and the pages with the rows from `first` to `last`.
    * @param {[number, number]} range
    */
   async refresh([first, last]) {

@@ -1,5 +1,5 @@
 // @ts-check
-// Keeping what is shown true without a reload.
+// Keeps pages up to date by polling.
 
 import { ApiError } from "./api.js";
 import { h } from "./dom.js";
@@ -9,7 +9,7 @@ const LONGEST_S = 30;
 
 /** @typedef {Pick<Poll<unknown>, "run" | "gone">} AnyPoll */
 
-/** @type {Set<AnyPoll>} those whose last try found no server */
+/** @type {Set<AnyPoll>} polls whose last request found no server */
 const lost = new Set();
 /** @type {Set<AnyPoll>} */
 const polls = new Set();
@@ -17,9 +17,9 @@ const polls = new Set();
 let bar = null;
 
 /**
- * Calls `load()` and then `show(value)`: at once, and then every `seconds` while `node` is in the document and the tab
- * is visible. When the server does not answer, what is shown stays, one bar says so, and it is tried again, each time
- * after a longer while. An error that the server answers with is shown at the top of `node`.
+ * Calls `load()` and then `show(value)`: immediately, and then every `seconds` while `node` is in the document and the
+ * tab is visible. When the server does not respond, the content stays, one bar says so, and the request is retried with
+ * backoff. An error response is shown at the top of `node`.
  * @template T
  * @param {HTMLElement} node
  * @param {number} seconds
@@ -73,7 +73,7 @@ class Poll {
     this.plan();
   }
 
-  /** Whether the node has left the document, and this with it. */
+  /** Whether the node has left the document, which ends the poll. */
   gone() {
     if (this.node.isConnected) this.attached = true;
     else if (this.attached) this.stop();
@@ -107,7 +107,7 @@ class Poll {
     this.node.prepend(this.error);
   }
 
-  /** There is a server again: whoever lost it tries at once. */
+  /** The server is back: retry all polls that lost it. */
   found() {
     if (!lost.delete(this)) return;
     for (const other of [...lost]) void other.run();

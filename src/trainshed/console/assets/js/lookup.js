@@ -1,8 +1,8 @@
 // @ts-check
-// Names that come from outside, such as keys of a keyboard, looked up in tables of this console.
+// Safe lookups of external names, such as keyboard keys, in tables.
 
 /**
- * Whether a table has this name, as one of its own.
+ * Whether a table has this name as its own property.
  * @template {object} Table
  * @param {Table} table
  * @param {PropertyKey} name

@@ -1,5 +1,5 @@
 // @ts-check
-// The console: who is it, where do they want to go, and the page that is there.
+// The entry point: session, routing and pages.
 
 import { ApiError, loadSession, onSignedOut, session } from "./api.js";
 import { h, replace } from "./dom.js";
@@ -61,7 +61,7 @@ async function route() {
   if (!first && document.activeElement === document.body) current.main.focus({ preventScroll: true });
 }
 
-/** The project to begin with: the one of the last visit if it is still there. @param {Api.Session} session */
+/** The initial project: that of the last visit if it still exists. @param {Api.Session} session */
 function home({ projects }) {
   const last = remembered("project");
   return last !== null && projects.includes(last) ? last : projects[0];

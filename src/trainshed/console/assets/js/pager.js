@@ -1,10 +1,10 @@
 // @ts-check
-// The way through a list that the server gives out in pages, each with the token of the next.
+// Paging through a list by page tokens.
 
 import { h, replace } from "./dom.js";
 import { button } from "./parts.js";
 
-/** Which page is shown, and the buttons to the ones beside it. Hidden while there is one page alone. */
+/** The current page, with buttons for its neighbours. Hidden if there is only one page. */
 export class Pager {
   /** @param {() => Promise<void>} turned loads and shows the page of `token` */
   constructor(turned) {
@@ -23,7 +23,7 @@ export class Pager {
 
   /**
    * @param {string} next token of the page after this one; empty if this is the last
-   * @param {string} [rows] how many there are, in words
+   * @param {string} [rows] the number of rows, as text
    */
   show(next, rows = "") {
     this.node.hidden = this.first && !next;
@@ -38,7 +38,7 @@ export class Pager {
   }
 
   /**
-   * Both ways are closed until the page is there: a second click would turn from one that nobody has seen.
+   * Both buttons are disabled until the page is loaded: a second click would skip it.
    * @param {string[]} tokens
    */
   turn(tokens) {

@@ -1,5 +1,5 @@
 // @ts-check
-// The pieces that pages are made of.
+// Common components of pages.
 
 import { h, newId, replace } from "./dom.js";
 import { ago, between, duration, messageOf, when } from "./format.js";
@@ -7,7 +7,7 @@ import { icon } from "./icons.js";
 import { isKey } from "./lookup.js";
 import { toast } from "./dialogs.js";
 
-/** state -> [its look, its drawing, what people call it] @type {Record<string, [string, string, string]>} */
+/** state -> [class, icon, label] @type {Record<string, [string, string, string]>} */
 const STATES = {
   QUEUED: ["waiting", "clock", "Queued"],
   PREPARING: ["busy", "", "Preparing"],
@@ -22,12 +22,12 @@ const STATES = {
   READY: ["good", "check", "Ready"],
 };
 
-/** What a state is called. @param {string} state */
+/** The label of a state. @param {string} state */
 export function stateName(state) {
   return STATES[state]?.[2] ?? words(state);
 }
 
-/** A state as a word with a drawing: the colour alone says nothing. @param {string} state @returns {HTMLElement} */
+/** A state as a label with an icon, not by colour alone. @param {string} state @returns {HTMLElement} */
 export function stateBadge(state) {
   const [look, drawing] = STATES[state] ?? ["off", "help"];
   const sign = look === "busy" ? h("span", { class: "spinner", "aria-hidden": "true" }) : icon(drawing);
@@ -37,7 +37,7 @@ export function stateBadge(state) {
 /** @typedef {{fraction: number | null, label?: string}} Share */
 
 /**
- * A bar. `fraction` null: it is not known how far it is. `.update({fraction, label})` moves it.
+ * A progress bar. `fraction` null: unknown progress. `.update({fraction, label})` updates it.
  * @param {Share} value
  * @returns {HTMLElement & {update: (value: Share) => void}}
  */
@@ -66,7 +66,7 @@ export function progressBar(value) {
 }
 
 /**
- * Copies a text, or what a function gives when it is pressed.
+ * A button that copies a text, or the result of a function.
  * @param {string | (() => string)} text
  * @param {string} [title]
  * @returns {HTMLButtonElement}
@@ -88,7 +88,7 @@ async function copy(text) {
     await navigator.clipboard.writeText(text);
     return;
   }
-  const area = h("textarea", { class: "off-screen", value: text }); // pages that came over plain HTTP from elsewhere
+  const area = h("textarea", { class: "off-screen", value: text }); // pages over plain HTTP from a remote server
   document.body.append(area);
   area.select();
   document.execCommand("copy");
@@ -105,7 +105,7 @@ export function codeBlock(text) {
   );
 }
 
-/** What went wrong, in the server's own sentence. @param {unknown} error @returns {HTMLElement} */
+/** An error, with the server's message. @param {unknown} error @returns {HTMLElement} */
 export function errorBox(error) {
   return h(
     "div",
@@ -115,14 +115,14 @@ export function errorBox(error) {
   );
 }
 
-/** A text in which a command behind `with: ` can be told from the sentence. @param {string} text */
+/** A text in which a command after `with: ` is formatted as code. @param {string} text */
 export function sentences(text) {
   const [, before, command] = /^([^]*\bwith: )(trainshed [^]*?)\.?$/.exec(text) ?? [];
   return command === undefined ? [text] : [before, h("code", null, command)];
 }
 
 /**
- * What a page shows when there is nothing: what would be here, and how to get it.
+ * The empty state of a page: what it would show, and how to create it.
  * @param {{title: string, text?: string | Node, command?: string, action?: Node}} what
  * @returns {HTMLElement}
  */
@@ -137,14 +137,14 @@ export function emptyState({ title, text, command, action }) {
   );
 }
 
-/** Shown until the first answer is here. @param {string} [text] @returns {HTMLElement} */
+/** Shown until the first response. @param {string} [text] @returns {HTMLElement} */
 export function loading(text = "Loading…") {
   return h("div", { class: "loading", role: "status" }, h("span", { class: "spinner", "aria-hidden": "true" }), text);
 }
 
 /**
- * Tabs, by the pattern that screen readers know: arrow keys move between them. `show` makes the panel, each time that
- * its tab is chosen.
+ * Tabs, by the ARIA pattern: arrow keys move between them. `show` creates the panel, each time that its tab is
+ * selected.
  * @param {{id: string, title: string | Node, show: () => Node}[]} list
  * @param {string} current
  * @param {(id: string) => void} [onChange]
@@ -201,7 +201,7 @@ export function tabs(list, current, onChange = () => {}) {
 }
 
 /**
- * A button. While an async `onClick` runs it is busy; if it throws, a toast says why.
+ * A button. It is busy while an async `onClick` runs; a toast shows its error.
  * @param {string | Node | (string | Node)[]} text
  * @param {{kind?: "primary" | "danger" | "plain", onClick?: (event: Event) => unknown, title?: string,
  *   icon?: string, testid?: string, disabled?: boolean, type?: "button" | "submit"}} [options]
@@ -236,7 +236,7 @@ export async function busyWhile(element, work) {
 }
 
 /**
- * An input with its name and a hint.
+ * An input with a label and a hint.
  * @param {{label: string, input: HTMLElement, hint?: string | Node}} what
  * @returns {HTMLElement}
  */
@@ -253,7 +253,7 @@ export function link(href, text, look = "link") {
 }
 
 /**
- * How long something took, or takes so far.
+ * A duration, live without an end.
  * @param {string} start
  * @param {string | null} [end]
  * @returns {HTMLElement}
@@ -263,7 +263,7 @@ export function elapsed(start, end) {
   return h("span", { class: "nowrap", dataset: end ? {} : { since: start } }, text);
 }
 
-/** A time that says how long ago it was, goes on saying so, and tells the whole of it. @param {string} [iso] */
+/** A relative time, kept up to date, with the full time as its title. @param {string} [iso] */
 export function timeAgo(iso) {
   return h("time", { class: "time", dateTime: iso ?? "", title: when(iso), dataset: { ago: iso ?? "" } }, ago(iso));
 }

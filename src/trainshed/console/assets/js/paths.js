@@ -1,5 +1,5 @@
 // @ts-check
-// Addresses, and the names in them.
+// URL paths and resource names.
 
 /** The last part of a resource's name: "v1" of projects/P/models/M/versions/v1. @param {string} resource */
 export function lastPart(resource) {
@@ -7,7 +7,7 @@ export function lastPart(resource) {
 }
 
 /**
- * A path whose values are escaped, whatever they hold: path`/v1/projects/${project}/models/${model}`.
+ * A path with escaped values: path`/v1/projects/${project}/models/${model}`.
  * @param {TemplateStringsArray} parts
  * @param {...(string | number)} values
  * @returns {string}

@@ -1,5 +1,5 @@
 // @ts-check
-// What this browser remembers. Without storage it forgets, and nothing else changes.
+// Preferences in the browser's storage. Without storage they have no effect.
 
 /** @param {string} name @returns {string | null} */
 export function remembered(name) {

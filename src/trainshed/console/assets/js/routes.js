@@ -1,19 +1,18 @@
 // @ts-check
-// Addresses of the console: `#/p/PROJECT/PLACE/MORE?QUERY`.
+// URLs of the console: `#/p/PROJECT/PLACE/MORE?QUERY`.
 
 import { isKey } from "./lookup.js";
 
-/** @typedef {Record<string, string | number | null | undefined>} Query empty ones are left out */
+/** @typedef {Record<string, string | number | null | undefined>} Query empty ones are omitted */
 
 /**
  * @typedef {{project: string, place: string, page: string, title: string, params: string[], query: URLSearchParams}}
- *   Route what an address means; `page` is "" for one that leads nowhere, `project` "" for one without a project
+ *   Route a parsed URL; `page` is "" for an unknown page, `project` is "" without a project
  */
 
 /**
- * What a page is given. `go` leads to another place of the same project, `href` is the address of one, `setQuery`
- * changes the query in the address and leaves the page as it is, `setTitle` says in the window's title what it
- * is about.
+ * The context of a page. `go` navigates within the project, `href` returns a URL in it, `setQuery` changes the query of
+ * the URL without a reload of the page, `setTitle` sets the window's title.
  * @typedef {object} Context
  * @property {string} project
  * @property {string[]} params
@@ -27,7 +26,7 @@ import { isKey } from "./lookup.js";
 
 /** @typedef {{name: string, title: string, icon: string, key: string}} Place */
 
-/** The places in the side navigation, in order. @type {Place[]} */
+/** The entries of the side navigation, in order. @type {Place[]} */
 export const PLACES = [
   { name: "", title: "Overview", icon: "overview", key: "o" },
   { name: "jobs", title: "Jobs", icon: "jobs", key: "j" },
@@ -39,7 +38,7 @@ export const PLACES = [
 ];
 
 /**
- * place -> [module of its page, module of the page of one thing in it, title]
+ * place -> [module of its page, module of the page of one item, title]
  * @type {Record<string, [string, string, string]>}
  */
 const PAGES = {
@@ -85,6 +84,6 @@ function decoded(segment) {
   try {
     return decodeURIComponent(segment);
   } catch {
-    return segment; // a stray per cent sign
+    return segment; // an invalid percent sign
   }
 }

@@ -1,5 +1,5 @@
 // @ts-check
-// A table body that holds only the rows near the screen; the rest is empty room of the right height.
+// A table body with only the rows near the screen; spacers have the height of the others.
 
 import { h } from "./dom.js";
 
@@ -10,7 +10,7 @@ export class RowWindow {
   /**
    * @param {HTMLTableSectionElement} body
    * @param {(row: Row) => string} key
-   * @param {(row: Row) => HTMLTableRowElement} line the element of a row, brought up to date
+   * @param {(row: Row) => HTMLTableRowElement} line the up-to-date element of a row
    */
   constructor(body, key, line) {
     this.body = body;
@@ -73,7 +73,7 @@ export class RowWindow {
     if (fit(this.below, at - before - shown)) this.body.append(this.below);
   }
 
-  /** Keep the heights of what is drawn. */
+  /** Store the heights of the drawn rows. */
   measure() {
     if (!this.body.isConnected) return;
     this.seen = true;
@@ -89,7 +89,7 @@ export class RowWindow {
   }
 
   /**
-   * Put these rows between the two rooms, and move as few as can be: one that moves loses the focus and the pointer.
+   * Put these rows between the two spacers, with few moves: a moved row loses the focus and the pointer.
    * @param {Row[]} rows
    */
   place(rows) {
@@ -114,7 +114,7 @@ function room() {
 /**
  * @param {HTMLTableRowElement} row
  * @param {number} height
- * @returns {boolean} whether it must still be put in its place
+ * @returns {boolean} whether it must still be inserted
  */
 function fit(row, height) {
   row.cells[0].style.height = `${Math.max(0, height)}px`;

@@ -1,5 +1,5 @@
 // @ts-check
-// Where ticks go on an axis, and what is written there.
+// Ticks of axes and their labels.
 
 /** @type {number[]} steps of a time axis, in milliseconds */
 const TIME_STEPS = [
@@ -28,7 +28,7 @@ const TIME_STEPS = [
 ].map((seconds) => seconds * 1000);
 
 /**
- * Round numbers from `low` to `high`, about `wanted` of them, and the ends moved out to the first and the last.
+ * About `wanted` round numbers from `low` to `high`, with the ends extended to the first and the last.
  * @param {number} low
  * @param {number} high
  * @param {number} wanted
@@ -47,7 +47,7 @@ export function niceScale(low, high, wanted) {
 }
 
 /**
- * Round numbers that lie within `low` and `high`, for an axis that ends where its data ends.
+ * Round numbers within `low` and `high`, for an axis that ends with its data.
  * @param {number} low
  * @param {number} high
  * @param {number} wanted
@@ -74,7 +74,7 @@ export function timeTicks(low, high, wanted) {
   return ticks;
 }
 
-/** How to write the times of an axis that spans so many milliseconds. @param {number} span */
+/** The time format of an axis that spans `span` milliseconds. @param {number} span */
 export function timeLabel(span) {
   if (span > 2 * 86_400_000) return new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
   const seconds = span < 10 * 60_000 ? /** @type {const} */ ({ second: "2-digit" }) : {};
@@ -102,7 +102,7 @@ function niceStep(raw) {
   return (share <= 1 ? 1 : share <= 2 ? 2 : share <= 5 ? 5 : 10) * power;
 }
 
-/** Without the dust of binary fractions. @param {number} value */
+/** Without binary rounding errors. @param {number} value */
 function rounded(value) {
   return Number(value.toPrecision(12));
 }

@@ -1,5 +1,5 @@
 // @ts-check
-// What is around every page: header, navigation, keys.
+// The frame of every page: header, navigation, keys.
 
 import { signOut } from "./api.js";
 import { dialog } from "./dialogs.js";
@@ -16,7 +16,7 @@ const THEMES = [
   ["system", "As the system", "system"],
 ];
 
-/** The frame. `show(route, page)` puts a page into it. */
+/** The frame. `show(route, page)` shows a page in it. */
 export class Shell {
   /** @param {Api.Session} session */
   constructor(session) {
@@ -225,7 +225,7 @@ export class Shell {
     }
   }
 
-  /** Take it away, with its listeners. */
+  /** Remove it, with its listeners. */
   remove() {
     document.removeEventListener("keydown", this.keys);
     this.element.remove();

@@ -1,11 +1,11 @@
 // @ts-check
-// How a job gets here: the console sends none of its own, it says what to type.
+// How to submit a job: the console shows the command.
 
 import { dialog } from "./dialogs.js";
 import { h } from "./dom.js";
 import { codeBlock } from "./parts.js";
 
-/** The command that submits a trainer of one's own. @param {string} project */
+/** The command that submits a user's own trainer. @param {string} project */
 export function submitCommand(project) {
   return [
     "trainshed jobs submit training my_job \\",

@@ -1,5 +1,5 @@
 // @ts-check
-// Tables that are brought up to date in place: rows, selection and focus are kept by key.
+// Tables with in-place updates: rows, selection and focus are kept by key.
 
 import { h, newId, replace } from "./dom.js";
 import { RowWindow } from "./rowwindow.js";
@@ -31,10 +31,10 @@ import { RowWindow } from "./rowwindow.js";
  */
 
 /**
- * A table. `.update(rows)` shows other rows; a cell that would look as before stays as it is, with its listeners, so
- * these should go by the row's key. `.selected()` gives the rows that are ticked, `.deselect()` unticks all. Up and
- * down arrows move between rows. A `windowed` table holds only the rows near the screen, however many there are, and
- * `.range()` says which: from the first to before the last.
+ * A table. `.update(rows)` replaces the rows; an unchanged cell keeps its elements and listeners, so listeners should
+ * use the row's key. `.selected()` returns the selected rows, `.deselect()` clears the selection. Up and down arrows
+ * move between rows. A `windowed` table renders only the rows near the screen, and `.range()` returns their indexes:
+ * from the first to before the last.
  * @template Row
  * @param {Options<Row>} options
  * @returns {TableElement<Row>}
@@ -113,7 +113,7 @@ class Table {
   }
 
   /**
-   * Put the lines in order, and move as few as can be: one that moves loses the focus and the pointer.
+   * Sort the lines with few moves: a moved line loses the focus and the pointer.
    * @param {Element[]} lines
    */
   place(lines) {
@@ -252,14 +252,14 @@ class Table {
   }
 }
 
-/** What can have the focus in a row. @param {Element | null | undefined} row @returns {HTMLElement[]} */
+/** The focusable elements of a row. @param {Element | null | undefined} row @returns {HTMLElement[]} */
 function stops(row) {
   /** @type {NodeListOf<HTMLElement> | undefined} */
   const found = row?.querySelectorAll("a, button, input");
   return [...(found ?? [])];
 }
 
-/** Nothing comes last; numbers and texts as one would. @param {Sortable} a @param {Sortable} b */
+/** Missing values last; numbers by value, texts by locale. @param {Sortable} a @param {Sortable} b */
 function compare(a, b) {
   const none = [a, b].map((each) => each === null || each === undefined || each === "");
   if (none[0] || none[1]) return Number(none[0]) - Number(none[1]);

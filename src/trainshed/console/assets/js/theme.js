@@ -1,5 +1,5 @@
 // @ts-check
-// Sets the theme before anything is drawn, so that a dark room stays dark. A plain script: modules come too late.
+// Sets the theme before the first paint, to avoid a flash. A plain script: modules run too late.
 "use strict";
 {
   let chosen = null;

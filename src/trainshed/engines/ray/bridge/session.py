@@ -168,7 +168,7 @@ class ReplicaSession:
                 self._send({"bytes": len(data)}, data)
             if last:
                 self._pause(_SHUTDOWN_TIMEOUT_S if data else 0.0)
-                raise ReplicaLostError(f"The keeper of {self._replica} was killed.", node=False)
+                raise ReplicaLostError(f"The agent of {self._replica} was killed.", node=False)
 
     def _read(self) -> tuple[bytes, bool]:
         """The next bytes. A read whose response is lost is repeated."""

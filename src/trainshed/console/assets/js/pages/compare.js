@@ -1,5 +1,5 @@
 // @ts-check
-// Two jobs or more, side by side: how they learned, what came out, and in what they differ.
+// Two jobs or more, side by side: curves, results and parameters.
 
 import { ApiError, get } from "../api.js";
 import { lineChart } from "../charts.js";
@@ -71,7 +71,7 @@ class ComparePage {
     });
   }
 
-  /** A field that finds jobs by a part of their name. */
+  /** A field that searches jobs by name. */
   addBox() {
     const options = h("datalist", { id: "compare-found" });
     let typing = 0;
@@ -116,7 +116,7 @@ class ComparePage {
     this.ctx.go("/compare", { jobs: names.join(","), x: this.x === "time" ? "time" : "" });
   }
 
-  /** Each job with its details and its series; one that can't be read has the error in their place. */
+  /** Each job with its details and series, or with an error. */
   load() {
     return Promise.all(this.names.map((name) => this.read(name)));
   }
@@ -244,7 +244,7 @@ class ComparePage {
   }
 
   /**
-   * Draw a table again only if it says something else.
+   * Redraw a table only if it has changed.
    * @param {Element} node
    * @param {string} name
    * @param {unknown} value

@@ -1,5 +1,5 @@
 // @ts-check
-// A job: how it stands at the top, and below it logs, charts, replicas, files, TensorBoard and everything else.
+// A job: its state at the top, and tabs for logs, charts, replicas, files, TensorBoard and details.
 
 import { ApiError, get } from "../api.js";
 import { h, replace } from "../dom.js";
@@ -45,7 +45,7 @@ class JobPage {
   }
 
   /**
-   * What will hardly change any more is not asked for every second.
+   * Jobs that have ended are polled less often.
    * @returns {Promise<Api.JobDetails | null>}
    */
   async #load() {

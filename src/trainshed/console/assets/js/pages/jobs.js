@@ -1,5 +1,5 @@
 // @ts-check
-// All jobs of a project: found, filtered, and followed while they run.
+// All jobs of a project: searched, filtered, and live.
 
 import { get } from "../api.js";
 import { h, keepFocus, replace } from "../dom.js";
@@ -147,7 +147,7 @@ class JobsPage {
     });
   }
 
-  /** Change the filter: what is shown stays until the answer is here. @param {Partial<typeof this.filter>} change */
+  /** Change the filter. The rows stay until the response. @param {Partial<typeof this.filter>} change */
   set(change) {
     Object.assign(this.filter, change);
     this.ctx.setQuery({ ...this.filter, label: this.filter.label.join(",") });
@@ -233,7 +233,7 @@ class JobsPage {
     if (await this.rows.more()) this.show();
   }
 
-  /** Read on while the end of the table is near the screen. */
+  /** Load more while the end of the table is near the screen. */
   fill() {
     if (this.rows.next === "" || this.foot.getBoundingClientRect().top > window.innerHeight + AHEAD_PX) return;
     this.more().catch((/** @type {unknown} */ error) => {

@@ -1,5 +1,5 @@
 // @ts-check
-// One model: its versions, what serves them, how they do, and the lines to call it.
+// One model: its versions, their serving state and traffic, and commands to call it.
 
 import { ApiError, get } from "../api.js";
 import { lineChart } from "../charts.js";
@@ -67,7 +67,7 @@ async function allOf(project, model, pageToken) {
 }
 
 /**
- * What serves a version; null if it is gone since it was listed.
+ * The details of a version; null if it was deleted since it was listed.
  * @param {Api.Version} version
  * @returns {Promise<VersionFound | null>}
  */

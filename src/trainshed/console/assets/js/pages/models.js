@@ -1,5 +1,5 @@
 // @ts-check
-// Models: which version of each answers, and how much it is asked.
+// Models: the default version and the traffic of each.
 
 import { ApiError, get, post } from "../api.js";
 import { spark } from "../charts.js";
@@ -85,7 +85,7 @@ async function load(project, pageToken) {
 }
 
 /**
- * What is known of a model; null if it was deleted since it was listed.
+ * The details of a model; null if it was deleted since it was listed.
  * @param {string} address
  * @returns {Promise<Api.ModelDetails | null>}
  */

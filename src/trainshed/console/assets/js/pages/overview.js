@@ -1,5 +1,5 @@
 // @ts-check
-// What goes on in a project, and on the machine below it.
+// The overview of a project and of the machine.
 
 import { get } from "../api.js";
 import { lineChart } from "../charts.js";
@@ -180,7 +180,7 @@ class View {
   }
 }
 
-/** The jobs that run, each with a bar that moves on. */
+/** The running jobs, each with a progress bar. */
 class RunningList {
   /** @param {import("../routes.js").Context} ctx */
   constructor(ctx) {
@@ -245,7 +245,7 @@ class RunningList {
   }
 }
 
-/** How far a job is. @param {Api.Standing | null} progress @returns {string} */
+/** The progress of a job. @param {Api.Standing | null} progress @returns {string} */
 function progressWords(progress) {
   if (!progress) return "";
   const words = [];
@@ -307,7 +307,7 @@ class MachineCard {
 }
 
 /**
- * A share of what there is. With `alarm` one that is nearly used up is set off: a busy CPU is no bad sign.
+ * A gauge. With `alarm`, a nearly full one is highlighted: a busy CPU is no problem.
  * @param {string} title
  * @param {{alarm?: boolean}} [options]
  */

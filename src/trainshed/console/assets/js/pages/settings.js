@@ -1,5 +1,5 @@
 // @ts-check
-// The server's settings as they are in force, and where each came from.
+// The current settings of the server, with their sources.
 
 import { get } from "../api.js";
 import { h, replace } from "../dom.js";

@@ -1,5 +1,5 @@
 // @ts-check
-// Who are you? A token says so.
+// The sign-in page.
 
 import { signIn } from "../api.js";
 import { h, replace } from "../dom.js";

@@ -1,5 +1,5 @@
 // @ts-check
-// Tokens and whom they stand for: listed, made, revoked. A secret is shown once.
+// Tokens: list, create, revoke. A token is shown once.
 
 import { get, post } from "../api.js";
 import { confirm, dialog } from "../dialogs.js";
@@ -26,7 +26,7 @@ const ROLES = {
   editor: "also submits jobs, deploys, writes to buckets",
   owner: "also makes and revokes tokens",
 };
-/** Those that jobs have, and that nobody can ask for. @type {Record<string, string>} */
+/** Roles of jobs' own tokens, which users can't create. @type {Record<string, string>} */
 const ROLES_OF_JOBS = { "artifact-reader": "fetches the packages of one job for the machine that runs it" };
 
 /** @param {import("../routes.js").Context} ctx @returns {HTMLElement} */
@@ -50,7 +50,7 @@ export default function page(ctx) {
     h(
       "p",
       { class: "muted" },
-      "A user is whoever holds a token. A token is good for one project, or for all, with the rights of its role.",
+      "A user is identified by a token. A token is valid for one project, or for all, with the rights of its role.",
     ),
     body,
   );

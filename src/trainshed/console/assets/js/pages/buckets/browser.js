@@ -1,5 +1,5 @@
 // @ts-check
-// The folders and objects of one bucket: a page of them at a time, however many there are.
+// The folders and objects of one bucket, page by page.
 
 import { putFile } from "../../api.js";
 import { dialog, toast } from "../../dialogs.js";
@@ -300,7 +300,7 @@ class Browser {
   }
 }
 
-/** A word as a shell takes it. @param {string} text */
+/** Quote a word for a shell. @param {string} text */
 function shellWord(text) {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }

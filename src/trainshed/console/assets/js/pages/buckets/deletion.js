@@ -1,5 +1,5 @@
 // @ts-check
-// Deleting objects and folders: counted first, asked about, then done with a bar.
+// Deletes objects and folders: counts them, asks for confirmation, and shows progress.
 
 import { confirm, dialog, setBody, toast } from "../../dialogs.js";
 import { h } from "../../dom.js";
@@ -10,7 +10,7 @@ import { below, deleteAll } from "./objects.js";
 /** @typedef {{name: string, folder: boolean, size: number}} Victim */
 
 /**
- * Ask, with the number of objects, and delete if so told.
+ * Ask for confirmation, with the number of objects, then delete them.
  * @param {string} bucket
  * @param {Victim[]} victims
  */
@@ -32,7 +32,7 @@ export async function askAndDelete(bucket, victims) {
 }
 
 /**
- * The objects that would go; null if counting them was given up.
+ * The objects to delete; null if counting was cancelled.
  * @param {string} bucket @param {Victim[]} victims
  * @returns {Promise<{name: string, size: number}[] | null>}
  */

@@ -1,5 +1,5 @@
 // @ts-check
-// Buckets and objects over the Cloud Storage API. Names may hold any character, and are taken apart at "/" alone.
+// Buckets and objects over the Cloud Storage API. Names may have any character, and are split at "/" only.
 
 import { ApiError, del, get } from "../../api.js";
 import { messageOf } from "../../format.js";
@@ -16,7 +16,7 @@ export function gsAddress(bucket, name = "") {
   return `gs://${bucket}/${name}`;
 }
 
-/** Where an object's bytes are. @param {string} bucket @param {string} name */
+/** The URL of an object's content. @param {string} bucket @param {string} name */
 export function mediaPath(bucket, name) {
   return `${path`/download/storage/v1/b/${bucket}/o/${name}`}?alt=media`;
 }
@@ -26,7 +26,7 @@ export function objectPath(bucket, name) {
   return path`/storage/v1/b/${bucket}/o/${name}`;
 }
 
-/** The console's address of a folder. @param {string} project @param {string} bucket @param {string} [prefix] */
+/** The console's URL of a folder. @param {string} project @param {string} bucket @param {string} [prefix] */
 export function folderLink(project, bucket, prefix = "") {
   return (
     path`#/p/${project}/buckets/${bucket}/` +
@@ -55,7 +55,7 @@ export async function listFolder(bucket, prefix, pageToken) {
 }
 
 /**
- * All objects below a prefix, however many.
+ * All objects below a prefix.
  * @param {string} bucket @param {string} prefix
  * @param {AbortSignal} [signal]
  * @returns {Promise<{name: string, size: number}[]>}
@@ -77,7 +77,7 @@ export async function below(bucket, prefix, signal) {
 }
 
 /**
- * Delete objects, a few at a time. One that is gone already is no failure.
+ * Delete objects, a few at a time. A missing one is not an error.
  * @param {string} bucket @param {string[]} names
  * @param {(done: number) => void} onProgress
  * @param {AbortSignal} signal

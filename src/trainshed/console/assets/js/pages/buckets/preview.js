@@ -1,5 +1,5 @@
 // @ts-check
-// Looking into an object: text, JSON and pictures; the rest as bytes. Never as HTML.
+// Previews of objects: text, JSON and pictures; others as bytes. Never as HTML.
 
 import { blob, get } from "../../api.js";
 import { dialog } from "../../dialogs.js";
@@ -65,7 +65,7 @@ export function preview(bucket, item, onDelete) {
   );
 }
 
-/** A gs:// address with a button that copies it. @param {string} bucket @param {string} name */
+/** A gs:// URI with a button that copies it. @param {string} bucket @param {string} name */
 export function address(bucket, name) {
   const text = gsAddress(bucket, name);
   return h(
@@ -155,7 +155,7 @@ function readable(data, cut) {
   );
 }
 
-/** The text in bytes, or null if they are none. @param {Uint8Array} data @param {boolean} cut maybe in a character */
+/** Bytes as text, or null if they are not UTF-8. @param {Uint8Array} data @param {boolean} cut maybe in a character */
 function textOf(data, cut) {
   if (data.includes(0)) return null;
   try {
@@ -165,7 +165,7 @@ function textOf(data, cut) {
   }
 }
 
-/** JSON with indents; any other text as it is. @param {string} text */
+/** Indented JSON; other text unchanged. @param {string} text */
 function arranged(text) {
   if (!/^\s*[[{]/.test(text)) return text;
   try {

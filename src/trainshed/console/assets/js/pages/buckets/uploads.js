@@ -1,5 +1,5 @@
 // @ts-check
-// Uploads: several files at a time, each with a bar and a way to give it up.
+// Uploads: several files at a time, each with a progress bar and a cancel button.
 
 import { putFile } from "../../api.js";
 import { h } from "../../dom.js";
@@ -13,12 +13,12 @@ const SHOWN = 200; // rows in the list; more wait unseen
 /** @typedef {{file: File, name: string}} Wanted a file, and the name below the folder that it gets */
 
 /**
- * All files in what was dropped, those in folders too, with their paths.
+ * All dropped files, including those in folders, with their paths.
  * @param {DataTransfer} data
  * @returns {Promise<Wanted[]>}
  */
 export async function dropped(data) {
-  // Entries must be asked for before the first wait: the browser takes them away then.
+  // Entries must be read before the first await: the browser drops them then.
   const entries = [...data.items].map((item) => item.webkitGetAsEntry()).filter((entry) => entry !== null);
   if (!entries.length) return [...data.files].map((file) => ({ file, name: file.name }));
   const found = await Promise.all(entries.map((entry) => walk(entry, "")));
@@ -51,7 +51,7 @@ export function chosen(files) {
 }
 
 /**
- * The list of uploads, at first hidden. `.add(bucket, prefix, files, onDone)` starts some.
+ * The list of uploads, initially hidden. `.add(bucket, prefix, files, onDone)` starts some.
  * @returns {HTMLElement & {add: (bucket: string, prefix: string, files: Wanted[], onDone: () => void) => void}}
  */
 export function uploadList() {

@@ -1,5 +1,5 @@
 // @ts-check
-// The curves of a job: what the training measured, and what each replica used, side by side.
+// The charts of a job: metrics of the training, and the resources of each replica.
 
 import { get } from "../../api.js";
 import { lineChart } from "../../charts.js";
@@ -33,7 +33,7 @@ function moments(times) {
 /** @typedef {import("../../charts.js").Options} Options */
 
 /**
- * A card with one chart, kept and moved on by `update`.
+ * A card with one chart, updated by `update`.
  * @param {string} title
  * @param {Options} options of the chart
  */
@@ -44,7 +44,7 @@ function card(title, options) {
   return { node, update: chart.update };
 }
 
-/** Charts by key: made when they are first needed, then updated. */
+/** Charts by key: created on first use, then updated. */
 class Cards {
   constructor() {
     this.made = /** @type {Map<string, ReturnType<typeof card>>} */ (new Map());
@@ -86,7 +86,7 @@ function keep(place, cards) {
 }
 
 /**
- * A chart for each replica, all of them to the same scale.
+ * A chart for each replica, all with the same scale.
  * @param {Cards} cards @param {Api.ReplicaStats[]} replicas
  * @param {"cpu" | "memoryBytes"} key @param {string} title @param {(y: number) => string} format
  */
@@ -148,7 +148,7 @@ export function chartsTab(path) {
   return node;
 }
 
-/** Hidden until there is something in the grid. @param {string} title @param {string} hint @param {HTMLElement} grid */
+/** Hidden while the grid is empty. @param {string} title @param {string} hint @param {HTMLElement} grid */
 function section(title, hint, grid) {
   const head = h("h2", null, title, h("small", null, hint));
   return { grid, node: h("section", { class: "job-charts-section", hidden: true }, head, grid) };
@@ -163,7 +163,7 @@ function nothing(state) {
 }
 
 /**
- * As `live`, but what will never change is read only once.
+ * Like `live`, but immutable data is loaded only once.
  * @template {{state: Api.JobState, complete: boolean}} T
  * @param {HTMLElement} node
  * @param {() => Promise<T>} load

@@ -1,5 +1,5 @@
 // @ts-check
-// A job like this one, with changes: as a form, or as JSON. Both are views of the same body.
+// A copy of a job with changes: as a form, or as JSON. Both are views of the same body.
 
 import { ApiError, get, post } from "../../api.js";
 import { dialog, toast } from "../../dialogs.js";
@@ -20,7 +20,7 @@ const GANG = [
   ["parameterServerCount", "Parameter servers"],
   ["parameterServerType", "Machine type of parameter servers"],
 ];
-// How the server's sentences name a field -> the input that holds it.
+// field names in error messages -> inputs of the form
 /** @type {Record<string, keyof CloneForm["fields"]>} */
 const INPUTS = {
   job_id: "name",
@@ -67,7 +67,7 @@ function put(target, key, value) {
 }
 
 /**
- * A field, and below it the place for what the server has against it.
+ * A field with its error message below.
  * @param {string} label
  * @param {HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement} input
  * @param {string} [hint]
@@ -169,7 +169,7 @@ class CloneForm {
     );
   }
 
-  /** What the body says, in both views. */
+  /** Show the body in both views. */
   fill() {
     const { trainingInput: training, predictionInput: prediction } = this.body;
     this.name.value = this.body.jobId ?? "";
@@ -190,7 +190,7 @@ class CloneForm {
     this.gangBox.hidden = this.tier.value !== "CUSTOM";
   }
 
-  /** Folders that carry the name follow it. */
+  /** Rename folders with the old name. */
   #renamed() {
     const name = this.name.value;
     if (name === "") return; // the field is between two names
@@ -201,7 +201,7 @@ class CloneForm {
     this.lastName = name;
   }
 
-  /** Take what the form says into the body. */
+  /** Update the body from the form. */
   #takeForm() {
     const { trainingInput: training, predictionInput: prediction } = this.body;
     this.body.jobId = this.name.value.trim();
@@ -218,7 +218,7 @@ class CloneForm {
     for (const [key, input] of this.gang) put(training, key, this.tier.value === "CUSTOM" ? input.value.trim() : "");
   }
 
-  /** Take the JSON as the body. Throws a sentence if it is none. */
+  /** Update the body from the JSON. Throws an error if it is invalid. */
   #takeRaw() {
     /** @type {Api.JobRequest} */
     let found;
@@ -247,7 +247,7 @@ class CloneForm {
     }
   }
 
-  /** The job as it is to be sent. */
+  /** The job to send. */
   taken() {
     if (this.view === "form") this.#takeForm();
     else this.#takeRaw();
@@ -255,7 +255,7 @@ class CloneForm {
   }
 
   /**
-   * Put the server's sentence beside its field.
+   * Show an error of the server beside its field.
    * @param {unknown} error
    * @returns {boolean} whether there is such a field
    */

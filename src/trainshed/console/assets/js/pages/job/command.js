@@ -40,7 +40,7 @@ const WORDS = new Set(["scaleTier", "dataFormat"]); // enums of the API that the
 const BY_DEFAULT = { trainingInput: ["args"], predictionInput: ["modelName", "versionName", "outputDataFormat"] };
 
 /**
- * A word that a POSIX shell reads as exactly this text.
+ * Quote a text for a POSIX shell.
  * @param {string} text
  * @returns {string}
  */
@@ -110,7 +110,7 @@ function paired(args) {
 }
 
 /**
- * The fields of a job that no flag can say; a file with --config can.
+ * The fields of a job without a flag, for a file with --config.
  * @param {Api.JobRequest} job
  * @returns {string[]}
  */

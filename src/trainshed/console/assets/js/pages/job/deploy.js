@@ -1,5 +1,5 @@
 // @ts-check
-// From a job's export to a version that answers: one click opens this, the next one deploys.
+// Deploys a job's export as a version: one click opens the window, the next one deploys.
 
 import { ApiError, get, post } from "../../api.js";
 import { dialog } from "../../dialogs.js";
@@ -15,7 +15,7 @@ function ml(project, path) {
   return `/v1/projects/${encodeURIComponent(project)}/${path}`;
 }
 
-/** The model that the job's name speaks of, or a name for one. @param {string} job @param {string[]} models */
+/** The model with a name like the job's, or a name for a new one. @param {string} job @param {string[]} models */
 function proposedModel(job, models) {
   const stem = job.replace(/[_\d]+$/, "") || job;
   const wanted = stem.toLowerCase();
@@ -138,7 +138,7 @@ class Deploy {
     );
   }
 
-  /** A name for the version, by what the model has. */
+  /** A name for the new version that the model does not have. */
   async #propose() {
     const asked = ++this.asked;
     const name = this.model.value.trim();
@@ -180,7 +180,7 @@ class Deploy {
   }
 
   /**
-   * Show how far it is until the version is there. Never ends if the window is closed before.
+   * Show progress until the version is ready. Never resolves if the window is closed before.
    * @param {Api.Operation} operation @param {string} model @param {string} version
    * @returns {Promise<void>}
    */

@@ -1,5 +1,5 @@
 // @ts-check
-// Everything else about a job: the command that submits it again, its arguments, its history and its JSON.
+// Details of a job: the command that submits it again, its arguments, its events and its JSON.
 
 import { h, replace } from "../../dom.js";
 import { when } from "../../format.js";

@@ -1,5 +1,5 @@
 // @ts-check
-// Giving the browser a file to keep.
+// Downloads text as a file.
 
 import { h } from "../../dom.js";
 

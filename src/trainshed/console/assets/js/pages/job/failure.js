@@ -1,5 +1,5 @@
 // @ts-check
-// Why a job failed, what to do about it, and the lines that show it.
+// The cause of a job's failure, the remedy, and the log lines that show it.
 
 import { h } from "../../dom.js";
 import { icon } from "../../icons.js";

@@ -1,5 +1,5 @@
 // @ts-check
-// What a job wrote: the objects in its folders, to look into and to keep.
+// The output of a job: the objects in its folders, to preview and download.
 
 import { get } from "../../api.js";
 import { h, replace } from "../../dom.js";

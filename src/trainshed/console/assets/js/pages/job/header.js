@@ -1,5 +1,5 @@
 // @ts-check
-// The top of a job's page: what it is, how it stands, what went wrong, and what can be done with it.
+// The top of a job's page: name, state, progress, failure and actions.
 
 import { post } from "../../api.js";
 import { confirm, toast } from "../../dialogs.js";

@@ -1,5 +1,5 @@
 // @ts-check
-// What follows from a job's own JSON: nothing here asks the server or touches the page.
+// Pure functions of a job's JSON, without requests or DOM.
 
 import { isKey } from "../../lookup.js";
 
@@ -23,7 +23,7 @@ function counted(count, one, many) {
 }
 
 /**
- * The replicas that a job is made of, in words.
+ * The replicas of a job, as text.
  * @param {Api.JobRequest} job
  * @returns {string}
  */
@@ -83,7 +83,7 @@ export function placeOf(uri) {
 }
 
 /**
- * The same job under another name: what the server wrote is left out, and folders that carry the old name get the new.
+ * The same job under another name, without output fields; folders with the old name get the new one.
  * @param {Api.JobRequest} job
  * @param {string} name
  * @returns {Api.JobRequest}
@@ -103,7 +103,7 @@ export function renamed(job, name) {
 }
 
 /**
- * A text in which a whole part of a path that is the old name became the new one.
+ * A text with path segments of the old name replaced by the new one.
  * @param {string} text @param {string} before @param {string} after
  * @returns {string}
  */

@@ -1,9 +1,9 @@
 // @ts-check
-// The lines of a job under one choice of filters, read forwards as they come and backwards as they are asked for.
+// The lines of a job for one set of filters, loaded forwards live and backwards on demand.
 
 import { ApiError } from "../../api.js";
 
-/** Lines kept in memory. Older ones are let go while following, and read again when someone scrolls up to them. */
+/** Maximum lines in memory. Older ones are dropped while following, and loaded again on scrolling up. */
 const MOST_LINES = 200_000;
 const PAGE = 2000;
 const WAIT_S = 20;
@@ -18,7 +18,7 @@ const LONGEST_MS = 15_000;
 
 /**
  * Every line once, in order. A line keeps its number (`first`, `first` + 1, ...) when lines before it come or go.
- * `changed` is called after each change; `trouble` holds the error while the server can't be read.
+ * `changed` is called after each change; `trouble` is the error while the server is unreachable.
  */
 export class LogFeed {
   /** @param {Read} read @param {() => void} changed @param {number} [most] */
@@ -46,7 +46,7 @@ export class LogFeed {
     this.following = true;
   }
 
-  /** The number behind the last line. */
+  /** The number after the last line. */
   get end() {
     return this.first + this.lines.length;
   }
@@ -56,7 +56,7 @@ export class LogFeed {
     return this.lines[number - this.first];
   }
 
-  /** Read the last page, and then what comes, until the job has ended or `stop` is called. */
+  /** Load the last page, then new lines, until the job has ended or `stop` is called. */
   async start() {
     await this.#persist(async (signal) => {
       const page = await this.read({ limit: PAGE }, signal);
@@ -75,7 +75,7 @@ export class LogFeed {
   }
 
   /**
-   * Read the page before the first line.
+   * Load the page before the first line.
    * @returns {Promise<number | undefined>} how many lines came; undefined: it was given up
    */
   earlier() {
@@ -125,7 +125,7 @@ export class LogFeed {
     this.changed();
   }
 
-  /** Small pages become one, so that there are never many. */
+  /** Merge small pages. */
   #joinLast() {
     const [before, last] = this.pages.slice(-2);
     if (last === undefined || before === undefined || before.count + last.count > PAGE) return;
@@ -160,7 +160,7 @@ export class LogFeed {
   }
 
   /**
-   * Do it until it succeeds: a server that is away for a while costs nothing but time.
+   * Retry until it succeeds, while the server is unreachable.
    * @template T
    * @param {(signal: AbortSignal) => Promise<T>} action
    * @returns {Promise<T | undefined>} undefined: it was given up

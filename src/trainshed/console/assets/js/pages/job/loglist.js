@@ -1,5 +1,5 @@
 // @ts-check
-// A list of log lines of which only those in sight are in the document, however many there are.
+// A virtual list of log lines: only visible ones are in the document.
 
 import { h, replace } from "../../dom.js";
 import { isKey } from "../../lookup.js";
@@ -104,7 +104,7 @@ export class LogList {
     this.refresh();
   }
 
-  /** Bring a line to the middle, and mark it. @param {number} number */
+  /** Scroll a line to the middle, and mark it. @param {number} number */
   reveal(number) {
     this.follow(false);
     this.#activate(number);
@@ -115,7 +115,7 @@ export class LogList {
     this.refresh();
   }
 
-  /** Draw with the next frame, once, however often it is asked for. */
+  /** Draw once in the next frame. */
   refresh() {
     if (this.frame === 0) this.frame = requestAnimationFrame(() => this.#draw());
   }
@@ -134,7 +134,7 @@ export class LogList {
     if (short || (this.node.scrollTop < NEAR_TOP && !this.following)) void feed.earlier();
   }
 
-  /** Lines that came or went before those in sight must not move these. @param {LogFeed} feed */
+  /** Keep visible lines in place when lines before them come or go. @param {LogFeed} feed */
   #keepPlace(feed) {
     const moved = this.knownFirst - feed.first;
     if (moved === 0) return;
@@ -164,7 +164,7 @@ export class LogList {
     }
   }
 
-  /** Take the heights of open lines. @returns {boolean} whether one is not what it was */
+  /** Measure the heights of open lines. @returns {boolean} whether one is not what it was */
   #measure() {
     let changed = false;
     for (const [number, extra] of this.open) {
@@ -178,14 +178,14 @@ export class LogList {
     return changed;
   }
 
-  /** The place of a line, in pixels from the top of all. @param {number} number */
+  /** The offset of a line, in pixels from the top. @param {number} number */
   #top(number) {
     let top = (number - (this.feed?.first ?? 0)) * ROW;
     for (const [open, extra] of this.open) if (open < number) top += extra;
     return top;
   }
 
-  /** The line at a place. @param {number} y */
+  /** The line at an offset. @param {number} y */
   #at(y) {
     const first = this.feed?.first ?? 0;
     let rest = y;
@@ -323,12 +323,12 @@ export class LogList {
     this.refresh();
   }
 
-  /** What is loaded, as text. */
+  /** The loaded lines, as text. */
   text() {
     return (this.feed?.lines ?? []).map(lineText).join("");
   }
 
-  /** Say something in the place of lines. @param {Node | null} node */
+  /** Show a message instead of lines. @param {Node | null} node */
   say(node) {
     this.node.classList.toggle("log-saying", node !== null);
     this.saying?.remove();

@@ -1,5 +1,5 @@
 // @ts-check
-// The logs of a job: which lines, how many, and what can be done with them. The list itself is loglist.js.
+// The logs of a job: filters, counts and actions. The list itself is loglist.js.
 
 import { ApiError, get } from "../../api.js";
 import { toast } from "../../dialogs.js";
@@ -102,7 +102,7 @@ class LogsTab {
     );
   }
 
-  /** The lines that the filters ask for now. */
+  /** The feed of the current filters. */
   restart() {
     clearTimeout(this.typing);
     this.feed?.stop();
@@ -120,7 +120,7 @@ class LogsTab {
     this.#changed(feed);
   }
 
-  /** As tall as the window leaves room for, so that one scroll bar is enough. */
+  /** As tall as the window allows, so that there is one scroll bar. */
   fit() {
     if (!this.node.isConnected) return;
     const top = this.list.node.getBoundingClientRect().top + scrollY;
@@ -134,7 +134,7 @@ class LogsTab {
     this.feed?.stop();
   }
 
-  /** Show the line that a link names, however far back it is. @param {string} id */
+  /** Show the line of a link, even a far one. @param {string} id */
   async find(id) {
     this.#setFollow(false);
     this.restart();
@@ -220,7 +220,7 @@ class LogsTab {
     this.replica.value = chosenNow;
   }
 
-  /** Every line that the filters let through, from the first on, as a text file. */
+  /** All lines that match the filters, as a text file. */
   async #download() {
     const filters = { replica: this.replica.value, severity: this.severity.value, search: this.search.value };
     /** @type {string[]} */

@@ -1,10 +1,10 @@
 // @ts-check
-// A line of a log as pieces of plain text. Colours of terminals become classes; whatever else a terminal would obey,
-// and whatever turns the reading direction around, is shown as a mark instead of being obeyed.
+// A line of a log as pieces of plain text. Terminal colours become classes; other control sequences, and characters
+// that change the reading direction, are shown as marks.
 
 const COLOURS = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
 // CSI, OSC up to its end, and two-character escapes. Every part has a bounded alphabet: no backtracking. The log keeps
-// the escape character as the four characters \x1b, so a colour may be written in this way too.
+// the escape character as the four characters \x1b, so a colour may have this form too.
 const ESCAPE = /\x1b(?:\[([0-9;:<=>?]*)[ -/]*([@-~])|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|\\x1b\[([0-9;:]*)(m)/g;
 const MARKS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
 
@@ -22,7 +22,7 @@ function mark(character) {
 }
 
 /**
- * Text in which characters that are not seen, or that reorder others, are marks.
+ * Text with marks for invisible and reordering characters.
  * @param {string} text
  * @returns {string}
  */
@@ -31,7 +31,7 @@ export function visible(text) {
 }
 
 /**
- * The line without the codes of a terminal, for copies and files.
+ * The line without terminal codes, for copies and files.
  * @param {string} text
  * @returns {string}
  */
@@ -82,7 +82,7 @@ export function pieces(text) {
 }
 
 /**
- * The pieces with each place that a search found in a piece of its own.
+ * The pieces, split at the matches of a search.
  * @param {Piece[]} given
  * @param {string} search
  * @returns {(Piece & {hit?: boolean})[]}

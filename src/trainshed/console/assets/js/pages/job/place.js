@@ -1,7 +1,7 @@
 // @ts-check
-// The address of a job's page: what is chosen on it stands behind the question mark, so that a link leads back to it.
+// The query of a job page's URL: the state of the page, so that links restore it.
 
-/** A page's own part of the address. Changes do not make the router build the page again. */
+/** The page's own part of the URL. Changes do not reload the page. */
 export class Place {
   /** @param {import("../../routes.js").Context} ctx @param {string} name of the job */
   constructor(ctx, name) {
@@ -23,7 +23,7 @@ export class Place {
     this.ctx.setQuery(this.query);
   }
 
-  /** Only these choices, and none of those before. @param {Record<string, string>} values */
+  /** Replace the query. @param {Record<string, string>} values */
   reset(values) {
     this.query = values;
     this.ctx.setQuery(values);

@@ -1,5 +1,5 @@
 // @ts-check
-// A row for each replica of a job, and the means to kill one and see how the job gets over it.
+// A row for each replica of a job, with a button that kills one to test recovery.
 
 import { get, post } from "../../api.js";
 import { spark } from "../../charts.js";
@@ -19,7 +19,7 @@ const POINTS = 60; // of a small curve
  */
 
 /**
- * What the job does when it loses a replica; docs/training.md has the whole table.
+ * What the job restarts when it loses a replica; docs/training.md has the whole table.
  * @param {string} replica
  * @param {string[]} all the names of its replicas
  */
@@ -49,7 +49,7 @@ async function kill(path, replica, all) {
 }
 
 /**
- * What a replica uses now, or the most that it used, and how that went.
+ * Current or maximum use of a replica, with a sparkline.
  * @param {number | null} now
  * @param {Api.Series | undefined} series
  * @param {(value: number) => string} format

@@ -1,5 +1,5 @@
 // @ts-check
-// TensorBoard on the job's folder, started by the server when someone looks.
+// TensorBoard on the job's folder, which the server starts on demand.
 
 import { post } from "../../api.js";
 import { h, replace } from "../../dom.js";

@@ -1,5 +1,5 @@
 // @ts-check
-// The lines that ask a model from elsewhere. A token is never in them: they say where it comes from.
+// Commands that call a model from other programs. They contain no token: they fetch one when they run.
 
 const LONG = 400; // characters of an instance that fit into a command
 
@@ -83,7 +83,7 @@ export CLOUDSDK_CORE_PROJECT=${project}
 gcloud ai-platform predict --model ${model}${flag} --json-instances request.json`;
 }
 
-/** A value as Python writes it. @param {Api.Json} value @returns {string} */
+/** A value as a Python literal. @param {Api.Json} value @returns {string} */
 function python(value) {
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
@@ -94,7 +94,7 @@ function python(value) {
     .join(", ")}}`;
 }
 
-/** A word of a shell. @param {string} text */
+/** Quote a word for a shell. @param {string} text */
 function quoted(text) {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }

@@ -1,5 +1,5 @@
 // @ts-check
-// Changing a model: versions, the default, splits, roll-backs. What the server refuses is told in its own words.
+// Changes of a model: versions, the default, splits, rollbacks. Errors of the server are shown unchanged.
 
 import { del, get, post } from "../../api.js";
 import { confirm, dialog, toast } from "../../dialogs.js";
@@ -198,7 +198,7 @@ export async function createVersion(here, found) {
   });
 }
 
-/** A container of the user's own: what to run, and where it answers. Nothing is sent of what is left empty. */
+/** A custom container: image, port and routes. Empty fields are not sent. */
 function containerFields() {
   const input = (/** @type {string} */ placeholder, /** @type {string} */ testid) =>
     h("input", {
@@ -250,7 +250,7 @@ async function fillRuntimes(select) {
 }
 
 /**
- * Two lists to choose from: the jobs that ended well, and what the chosen one exported.
+ * Two lists: the jobs that succeeded, and the exports of the selected one.
  * @param {string} project @param {(found: Api.Export) => void} onPick
  */
 function exportsOf(project, onPick) {

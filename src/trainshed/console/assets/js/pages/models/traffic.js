@@ -24,7 +24,7 @@ export function requestsByMinute(traffic) {
 }
 
 /**
- * The hour as a whole. Percentiles are those of the version that was asked most.
+ * Totals of the hour. Percentiles are those of the version with the most requests.
  * @param {Traffic} traffic
  */
 export function totals(traffic) {

@@ -1,5 +1,5 @@
 // @ts-check
-// The versions of a model, and all that is known of one of them.
+// The versions of a model, and the details of one.
 
 import { get } from "../../api.js";
 import { dialog } from "../../dialogs.js";
@@ -74,7 +74,7 @@ function nothing(here) {
 }
 
 /**
- * What a row shows, without what changes all the time: it is drawn again only if there is news.
+ * The content of a row without volatile fields: it is redrawn only if this changes.
  * @param {import("../model.js").VersionFound} each
  * @param {Found} found
  */
@@ -137,7 +137,7 @@ function factsOf(row) {
 }
 
 /**
- * What serves a version, and in which runtime: containers have none.
+ * The loader and the runtime of a version: containers have no runtime.
  * @param {Pick<Api.VersionDetails, "detail" | "runtime" | "version">} row
  * @param {string} between
  */
@@ -146,7 +146,7 @@ function servedBy({ detail, runtime, version }, between) {
   return [what, runtime && `runtime ${runtime}`].filter(Boolean).join(between);
 }
 
-/** How its answers compare with TensorFlow's. @param {Api.Parity | null | undefined} parity */
+/** The parity with TensorFlow. @param {Api.Parity | null | undefined} parity */
 function parityLabel(parity) {
   if (!parity) return null;
   if (!parity.within) return h("span", { class: "warn", title: parity.message }, "OpenVINO answered otherwise");
@@ -180,7 +180,7 @@ function playgroundOf(here, version) {
   return `${path`#/p/${here.project}/playground`}?${new URLSearchParams({ model: here.model, version })}`;
 }
 
-/** All that is known of one version. @param {Here} here @param {string} id */
+/** The details of one version. @param {Here} here @param {string} id */
 async function showVersion(here, id) {
   /** @type {Api.VersionDetails} */
   const found = await get(path`/trainshed/v1/projects/${here.project}/models/${here.model}/versions/${id}`);

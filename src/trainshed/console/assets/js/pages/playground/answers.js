@@ -1,5 +1,5 @@
 // @ts-check
-// What a prediction says: its parts, and the one that is worth a chart.
+// The parts of a prediction, and the one to chart.
 
 import { barChart, lineChart } from "../../charts.js";
 import { h } from "../../dom.js";
@@ -39,7 +39,7 @@ function isNamed(value) {
 }
 
 /**
- * Values as probabilities: as they are if they are such, else through softmax.
+ * Values as probabilities: unchanged if they are probabilities, else by softmax.
  * @param {number[]} values
  * @returns {{values: number[], softmax: boolean}}
  */

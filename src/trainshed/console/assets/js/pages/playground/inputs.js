@@ -1,5 +1,5 @@
 // @ts-check
-// How a model takes a picture of a digit, read from the request that its host was warmed with.
+// The form of a picture in a model's requests, from its sample request.
 
 import { SIDE } from "./digits.js";
 
@@ -12,7 +12,7 @@ const COLOURS = 3;
  */
 
 /**
- * How to ask a version about 784 values from 0 to 1. An `Error` with a sentence if it takes something else.
+ * How to send 784 values from 0 to 1 to a version. Throws an `Error` if it does not take pictures.
  * @param {Api.Sample | null | undefined} sample
  * @param {Record<string, Api.Signature>} [signatures]
  * @returns {PictureInput}

@@ -1,5 +1,5 @@
 // @ts-check
-// Ink from pictures that people have: dark on light or light on dark, of any size, on paper that is not quite white.
+// Ink from photos: dark on light or light on dark, of any size, on paper that is not quite white.
 import { SIDE, blank } from "./digits.js";
 
 const LARGEST = 400; // pixels of the longer side that are looked at
@@ -36,7 +36,7 @@ function lightOf(context) {
   return Float32Array.from({ length: data.length / 4 }, (_, at) => light(at * 4));
 }
 
-/** What is not paper. @param {Float32Array} light @param {number} width @param {number} height */
+/** The ink: what is not paper. @param {Float32Array} light @param {number} width @param {number} height */
 function separated(light, width, height) {
   const paper = borderOf(light, width, height);
   const ink = light.map((value) => Math.max(0, paper > 0.5 ? paper - value : value - paper));
@@ -48,7 +48,7 @@ function separated(light, width, height) {
 }
 
 /**
- * How light the edge of a picture is, in the middle of its values.
+ * The median lightness of a picture's edge.
  * @param {Float32Array} light
  * @param {number} width
  * @param {number} height

@@ -8,15 +8,15 @@ import { path } from "../../paths.js";
 /** @typedef {{project: string, model: string, version: string}} Target no version: the model's default */
 /**
  * @typedef {{target: Target, sample: Api.Sample | null, signatures: Record<string, Api.Signature>}} Chosen
- *   a version, and what is known of what it takes
+ *   a version with its sample request and signatures
  */
 /** @typedef {{text: string, answer: Api.Answer, ms: number}} Answered */
 
 const WORDS = /"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b/g;
 
 /**
- * The parsed text. Bare NaN, Infinity and -Infinity become texts. Throws a sentence if it is no JSON. As in api.js, its
- * shape is what the caller says that it is.
+ * Parse JSON. Bare NaN, Infinity and -Infinity become strings. Throws an error if it is invalid. As in api.js, the
+ * caller names the type.
  * @template Shape
  * @param {string} text
  * @returns {Shape}
@@ -30,7 +30,7 @@ export function parse(text) {
 }
 
 /**
- * JSON for reading: an array of plain values stays on a line.
+ * Formatted JSON: an array of plain values stays on one line.
  * @param {unknown} value
  * @param {string} [indent]
  * @returns {string}
@@ -62,7 +62,7 @@ export async function predict({ project, model, version }, body) {
 }
 
 /**
- * A function that does `work` for its last argument: one at a time, and what came in between is passed over.
+ * A function that runs `work` for its latest argument: one run at a time, and arguments in between are skipped.
  * @template T
  * @param {(value: T) => Promise<void>} work
  * @returns {(value: T) => void}

@@ -5,7 +5,7 @@
  */
 
 /**
- * Draw lines with round ends, smoothed between the points that were seen.
+ * Draw lines with round ends, smoothed between the recorded points.
  * @param {CanvasRenderingContext2D} context
  * @param {Stroke[]} strokes
  * @param {{scale: number, left?: number, top?: number, width: number, colour: string}} how `left` and `top` are in

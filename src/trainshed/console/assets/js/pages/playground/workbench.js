@@ -1,5 +1,5 @@
 // @ts-check
-// The choice of a model and a version of it, and the ways to ask that one. Both stay true while others deploy.
+// The selection of a model and a version, and the inputs for it. Kept up to date while others deploy.
 
 import { get } from "../../api.js";
 import { h, replace } from "../../dom.js";
