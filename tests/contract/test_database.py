@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from trainshed.domain.jobs.job import Job, JobEvent, JobState
+from trainshed.domain.jobs.training import Training
 from trainshed.domain.objects import Bucket
 from trainshed.errors import CannotProceedError, InvalidArgumentError, UnavailableError
 from trainshed.store.buckets import BucketStore
@@ -17,7 +18,7 @@ from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.store.projects import ProjectStore
 
-JOB = Job(project="shed", id="a", body={}, labels={}, created_us=1, priority=0)
+JOB = Job(project="shed", id="a", workload=Training.parse({}), labels={}, created_us=1, priority=0)
 
 
 def bucket(name: str) -> Bucket:

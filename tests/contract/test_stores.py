@@ -10,7 +10,9 @@ from typing import TypeVar
 import pytest
 import sqlalchemy as sa
 
+from trainshed.domain.jobs.batch_prediction import BatchPrediction
 from trainshed.domain.jobs.job import Job, JobEvent, JobState
+from trainshed.domain.jobs.training import Training
 from trainshed.domain.operations import Operation
 from trainshed.domain.policies import Binding
 from trainshed.errors import AbortedError, AlreadyExistsError, NotFoundError
@@ -23,12 +25,21 @@ from trainshed.store.projects import ProjectStore
 
 T = TypeVar("T")
 START = (2**62, "")
+PREDICTION = BatchPrediction.parse(
+    {"inputPaths": ["gs://mine/rows"], "outputPath": "gs://mine/out", "dataFormat": "JSON"}
+)
 QUEUED = JobEvent(message="Job a is queued.", time_us=1)
 
 
 def job(job_id: str, *, project: str = "shed", created_us: int = 1, priority: int = 0) -> Job:
-    body = {"trainingInput": {"args": ["ü", "\0", "'; drop table jobs; --"], "region": "local"}}
-    return Job(project=project, id=job_id, body=body, labels={"a": "b"}, created_us=created_us, priority=priority)
+    return Job(
+        project=project,
+        id=job_id,
+        workload=Training.parse({"args": ["ü", "\0", "'; drop table jobs; --"], "region": "local"}),
+        labels={"a": "b"},
+        created_us=created_us,
+        priority=priority,
+    )
 
 
 def at_once(count: int, work: Callable[[int], T]) -> list[T | Exception]:
@@ -44,6 +55,24 @@ def at_once(count: int, work: Callable[[int], T]) -> list[T | Exception]:
         return list(pool.map(one, range(count)))
 
 
+def test_a_stored_workload_is_typed_unchanged_and_parsed_once(database: Database) -> None:
+    store = JobStore(database)
+    store.add(job("trains"), [QUEUED])
+    store.add(replace(job("predicts"), workload=PREDICTION), [QUEUED])
+    trains = store.get("shed", "trains")
+    assert (trains.workload, trains.training.args) == (job("trains").workload, ("ü", "\0", "'; drop table jobs; --"))
+    predicts = store.get("shed", "predicts")
+    assert (predicts.workload, predicts.workload.input) == (PREDICTION, PREDICTION.input)
+    with pytest.raises(TypeError, match="Job predicts is a batch prediction, not a training job"):
+        _ = predicts.training
+    assert store.record(replace(trains, labels={})).workload is trains.workload
+    assert {found.id: found.workload for found in store.page("shed", before=START, limit=9)} == {
+        "trains": trains.workload,
+        "predicts": PREDICTION,
+    }
+    assert store.get("shed", "trains").workload is trains.workload
+
+
 class TestJobTable:
     """Ten jobs: j0, J_1, j2 ... ; every other one predicts, every third has failed, two have a team."""
 
@@ -55,7 +84,7 @@ class TestJobTable:
             stored = store.add(
                 replace(
                     job(f"J_{number}" if number == 1 else f"j{number}", created_us=number),
-                    body={"predictionInput": {}} if number % 2 else {"trainingInput": {}},
+                    workload=PREDICTION if number % 2 else Training.parse({}),
                     labels={1: {"team": "vision"}, 2: {"team": "vision-2", "user": "me"}}.get(number, {}),
                 ),
                 [],

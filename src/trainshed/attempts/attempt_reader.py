@@ -24,7 +24,7 @@ class AttemptFolders:
 
     def batch_progress(self, job: Job) -> BatchProgress | None:
         """The progress of a batch prediction. Returns None for another workload, and before it has any."""
-        return read_batch_progress(self._folder(job)) if BatchPrediction.key in job.body else None
+        return read_batch_progress(self._folder(job)) if isinstance(job.workload, BatchPrediction) else None
 
     def _folder(self, job: Job) -> Path:
         return self.root / job.project / job.id / str(job.attempt)

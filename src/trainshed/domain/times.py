@@ -16,11 +16,8 @@ def now_us() -> int:
 
 def rfc3339(us: int, *, digits: int = 6) -> str:
     """`2026-11-15T21:17:35.000000Z`. The width is fixed because clients compare these as strings."""
-    moment = _EPOCH + timedelta(microseconds=us)
-    whole = moment.strftime("%Y-%m-%dT%H:%M:%S")
-    if digits == 0:
-        return f"{whole}Z"
-    return f"{whole}.{moment.microsecond:06d}"[: 20 + digits].ljust(20 + digits, "0") + "Z"
+    text = (_EPOCH + timedelta(microseconds=us)).isoformat(timespec="microseconds")
+    return f"{text[:19]}Z" if digits == 0 else f"{text[: min(20 + digits, 26)].ljust(20 + digits, '0')}Z"
 
 
 def clock_time(us: int) -> str:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import orjson
 import sqlalchemy as sa
 
 from trainshed.domain.jobs.job import LOCAL_ENGINE, TERMINAL_STATES, Job, JobEvent, JobState
+from trainshed.domain.jobs.workload import Workload, parse_workload, workload_body
 from trainshed.errors import AlreadyExistsError, NotFoundError, WriteConflictError
 from trainshed.store.database import Database, Transaction, is_duplicate, load_queries, storable
 
 QUERY = load_queries("jobs")
+MAX_PARSED_WORKLOADS = 16_384  #: kept in memory, each about 2 KB; a list of all jobs finds them there
+MAX_KEPT_CHARACTERS = 4096  #: of a stored workload; a longer one is parsed at each read, which bounds the memory
 
 
 class JobStore:
@@ -119,20 +123,33 @@ class JobStore:
 
 
 def job_from_row(row: Mapping[str, Any]) -> Job:
+    """The job of a row."""
     values = dict(row)
     values |= {
-        "body": orjson.loads(row["body"]),
+        "workload": _workload(values.pop("body")),
         "labels": orjson.loads(row["labels"]),
         "state": JobState(row["state"]),
     }
     return Job(**values)
 
 
+def _workload(text: str) -> Workload:
+    """The typed form of a stored workload. It never changes and is immutable, so one value serves every read."""
+    return _parsed(text) if len(text) <= MAX_KEPT_CHARACTERS else _parse(text)
+
+
+def _parse(text: str) -> Workload:
+    return parse_workload(orjson.loads(text))
+
+
+_parsed = lru_cache(MAX_PARSED_WORKLOADS)(_parse)
+
+
 def _values(job: Job) -> dict[str, Any]:
     return {
         "project": job.project,
         "id": job.id,
-        "body": orjson.dumps(job.body).decode(),
+        "body": orjson.dumps(workload_body(job.workload)).decode(),
         "labels": orjson.dumps(job.labels).decode(),
         "state": job.state.value,
         "priority": job.priority,

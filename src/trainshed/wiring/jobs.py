@@ -85,8 +85,8 @@ def build_job_plane(
     )
 
     def prepare(job: Job) -> AttemptSpec:
-        if BatchPrediction.key in job.body:
-            return batch_builder.prepare(job, builder.folder(job))
+        if isinstance(job.workload, BatchPrediction):
+            return batch_builder.prepare(job, job.workload, builder.folder(job))
         return inject(builder.prepare(job))
 
     local_engine = RegisteredEngine(

@@ -9,15 +9,15 @@ import pytest
 from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
 from trainshed.domain.capacity.machine_types import MachineType, MachineTypes
 from trainshed.domain.jobs.job import Job
-from trainshed.domain.jobs.workload import Workload, workload_of
+from trainshed.domain.jobs.workload import Workload, parse_workload
 from trainshed.domain.models.version import HOSTED_CONTAINER, HOSTED_VERSION
 from trainshed.engines.base import AttemptSpec
 from trainshed.errors import InvalidArgumentError
 from trainshed.testing.contracts.engines import FakeEngine
 
-TRAINING = workload_of({"trainingInput": {"pythonModule": "trainer.task"}})
-IN_CONTAINERS = workload_of({"trainingInput": {"masterConfig": {"imageUri": "trainer:1"}}})
-PREDICTION = workload_of(
+TRAINING = parse_workload({"trainingInput": {"pythonModule": "trainer.task"}})
+IN_CONTAINERS = parse_workload({"trainingInput": {"masterConfig": {"imageUri": "trainer:1"}}})
+PREDICTION = parse_workload(
     {"predictionInput": {"uri": "gs://b/m", "inputPaths": ["gs://b/i"], "outputPath": "gs://b/o", "dataFormat": "JSON"}}
 )
 
@@ -75,7 +75,7 @@ def test_an_engine_that_cannot_take_it_is_refused(named: str, work: Workload, wo
 
 
 def test_a_stored_job_has_the_site_of_its_engine() -> None:
-    job = Job(project="p-one", id="j", body={}, engine="far", created_us=1)
+    job = Job(project="p-one", id="j", workload=TRAINING, engine="far", created_us=1)
     assert SITES.of(job) is SITES.table["far"]
 
 
@@ -121,7 +121,7 @@ ASKING = [
 
 @pytest.mark.parametrize(("gang", "field", "word"), ASKING)
 def test_a_job_that_needs_gpus_gets_an_engine_that_may_have_some(gang: dict[str, Any], field: str, word: str) -> None:
-    work = workload_of({"trainingInput": {"pythonModule": "trainer.task"} | gang})
+    work = parse_workload({"trainingInput": {"pythonModule": "trainer.task"} | gang})
     mine = MachineTypes({"mine": MachineType(cpu=1, memory_gb=1, gpu=1)})
     table = {"local": site("training job"), "far": site("training job", gpus=True)}
     for default in table:

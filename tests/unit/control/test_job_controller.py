@@ -39,7 +39,7 @@ def folder(job: Job) -> Path:
 
 
 def gang(job: Job) -> GangRequest:
-    machines = {f"worker-replica-{number}": "" for number in range(int(job.body.get("replicas", 1)))}
+    machines = {f"worker-replica-{number}": "" for number in range(1 + job.training.worker_count)}
     return GangRequest(project=job.project, job=job.id, attempt=job.attempt, folder=folder(job), machines=machines)
 
 
@@ -133,8 +133,8 @@ class Loop:
 
 
 def add(store: JobStore, name: str, *, priority: int = 0, replicas: int = 1, engine: str = "local") -> Job:
-    body = {"replicas": replicas}
-    job = Job(project=PROJECT, id=name, body=body, priority=priority, engine=engine, created_us=now_us())
+    workload = Training.parse({"workerCount": str(replicas - 1)})
+    job = Job(project=PROJECT, id=name, workload=workload, priority=priority, engine=engine, created_us=now_us())
     return store.add(job, ())
 
 
@@ -441,7 +441,7 @@ def test_room_that_was_asked_for_is_given_back_when_the_job_leaves_the_queue_or_
 
 def test_room_that_an_earlier_server_asked_for_is_given_back(store: JobStore) -> None:
     engine = FakeEngine()
-    left = gang(Job(project=PROJECT, id="gone", body={}, attempt=1, created_us=1))
+    left = gang(Job(project=PROJECT, id="gone", workload=Training.parse({}), attempt=1, created_us=1))
     engine.reserve(left, ())
     Loop(store, engine=engine).control.step()
     assert engine.reservations() == []

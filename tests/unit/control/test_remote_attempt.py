@@ -16,6 +16,7 @@ from trainshed.control.uri_resolver import UriResolver
 from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.capacity.placement import ResourceShares
 from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.training import Training
 from trainshed.engines.base import AttemptSpec, Mount
 from trainshed.engines.local.engine import render
 from trainshed.proxy.node_endpoint import NodeEndpoint
@@ -57,7 +58,7 @@ def prepared(tmp_path: Path, **settings: Any) -> AttemptSpec:
         machines=MachineTypes(),
         shares=ResourceShares(cpu=1.0, memory=1.0),
     )
-    job = Job(project="p", id="j", body={"trainingInput": INPUT}, runtime="container", created_us=1)
+    job = Job(project="p", id="j", workload=Training.parse(INPUT), runtime="container", created_us=1)
     return launches.prepare(job)
 
 

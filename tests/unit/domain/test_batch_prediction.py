@@ -8,7 +8,7 @@ import pytest
 
 from trainshed.domain.jobs.batch_prediction import BatchPrediction, DataFormat
 from trainshed.domain.jobs.gang import gang
-from trainshed.domain.jobs.workload import read_job, workload_of
+from trainshed.domain.jobs.workload import parse_workload, read_job, workload_body
 from trainshed.errors import InvalidArgumentError
 
 INPUT = {
@@ -26,7 +26,7 @@ def job(**changes: Any) -> dict[str, Any]:
 
 
 def read(**changes: Any) -> BatchPrediction:
-    work = read_job(job(**changes)).work
+    work = read_job(job(**changes)).workload
     assert isinstance(work, BatchPrediction)
     return work
 
@@ -36,7 +36,7 @@ def test_a_model_and_its_default_version() -> None:
     assert (prediction.project, prediction.model, prediction.version) == ("shed", "digits", "")
     assert prediction.data_format is DataFormat.JSON
     assert (prediction.batch_size, prediction.signature) == (10, "other")
-    assert workload_of({"predictionInput": prediction.input}) == prediction
+    assert parse_workload(workload_body(prediction)) == prediction
     assert [replica.name for replica in gang(prediction)] == ["master-replica-0"]
 
 

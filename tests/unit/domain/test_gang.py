@@ -33,7 +33,7 @@ def training(**changes: Any) -> Training:
 
 
 def job_of(given: Training, *, runtime: str = "2.15") -> Job:
-    return Job(project="shed", id="j1", body={"trainingInput": given.input}, runtime=runtime, created_us=1)
+    return Job(project="shed", id="j1", workload=given, runtime=runtime, created_us=1)
 
 
 def counts(given: Training) -> dict[str, int]:

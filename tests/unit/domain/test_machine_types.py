@@ -71,7 +71,7 @@ def test_a_job_may_ask_for_an_operator_s_machine_beside_any_of_google_s() -> Non
     gang = {"scaleTier": "CUSTOM", "masterType": "n1-standard-4", "workerType": "big_gpu", "workerCount": "2"}
     given = {"pythonModule": "trainer.task", "packageUris": ["gs://b/p.tar.gz"]} | gang
     body = {"jobId": "j1", "trainingInput": given}
-    assert read_job(body, machines).work.key == "trainingInput"
+    assert read_job(body, machines).workload.key == "trainingInput"
     with pytest.raises(InvalidArgumentError, match="'big_gpu' is not a machine type"):
         read_job(body)
 

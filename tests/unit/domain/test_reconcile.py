@@ -17,6 +17,7 @@ from trainshed.domain.jobs.reconcile import (
     Transition,
     reconcile,
 )
+from trainshed.domain.jobs.training import Training
 from trainshed.errors import FailedPreconditionError
 
 NOW = 1_000_000_000
@@ -25,7 +26,12 @@ ACTIVE = set(JobState) - TERMINAL_STATES - {JobState.QUEUED}  # those that may h
 
 def job(state: JobState) -> Job:
     return Job(
-        project="p-one", id="j", body={}, state=state, created_us=1, started_us=5 if state in TERMINAL_STATES else None
+        project="p-one",
+        id="j",
+        workload=Training.parse({}),
+        state=state,
+        created_us=1,
+        started_us=5 if state in TERMINAL_STATES else None,
     )
 
 

@@ -52,7 +52,7 @@ def test_everything_that_is_offered_at_once() -> None:
         | {"labels": {"owner": "me"}}
     )
     assert (request.job_id, request.labels) == ("j1", {"owner": "me"})
-    training = request.work
+    training = request.workload
     assert isinstance(training, Training)
     assert training.scale_tier is ScaleTier.CUSTOM
     assert training.args == ("--max_steps", "10")
@@ -63,7 +63,7 @@ def test_everything_that_is_offered_at_once() -> None:
 
 
 def test_what_is_not_said_has_googles_defaults() -> None:
-    training = read_job(job(scaleTier=None, region=None)).work
+    training = read_job(job(scaleTier=None, region=None)).workload
     assert isinstance(training, Training)
     assert training.scale_tier is ScaleTier.BASIC
     assert (training.max_running_s, training.priority, training.use_chief) == (604_800, 0, False)
@@ -147,7 +147,7 @@ IMAGE = {"pythonModule": None, "packageUris": None, "runtimeVersion": None, "pyt
 
 
 def contained(**changes: Any) -> Mapping[str, TrainingContainer]:
-    work = read_job(job(**IMAGE, **changes)).work
+    work = read_job(job(**IMAGE, **changes)).workload
     assert isinstance(work, Training)
     return work.containers
 

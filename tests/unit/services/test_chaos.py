@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.jobs.training import Training
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from trainshed.services.jobs.chaos import Chaos
 from trainshed.store.database import Database
@@ -35,7 +36,8 @@ def jobs(tmp_path: Path) -> Iterator[JobStore]:
 
 
 def test_a_signal_reaches_the_replica_of_a_job_that_runs(jobs: JobStore) -> None:
-    job = jobs.add(Job(project="p", id="j", body={"trainingInput": {"pythonModule": "trainer.task"}}, created_us=1), ())
+    workload = Training.parse({"pythonModule": "trainer.task"})
+    job = jobs.add(Job(project="p", id="j", workload=workload, created_us=1), ())
     killer = RecordingKiller()
     chaos = Chaos(jobs, killer)
     with pytest.raises(FailedPreconditionError, match="QUEUED"):

@@ -13,7 +13,9 @@ import pytest
 from trainshed.buckets import model_folders as model_folders
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.config import Home
+from trainshed.domain.jobs.batch_prediction import BatchPrediction
 from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.training import Training
 from trainshed.domain.models.sample_request import MAX_SAMPLE_BYTES, sample_request
 from trainshed.errors import NotFoundError
 from trainshed.services.jobs.exports import Exports
@@ -39,7 +41,7 @@ class Shed:
 
     def add(self, job_id: str, *, args: Sequence[str] = (), job_dir: str = "", runtime: str = "2.21") -> Job:
         training = {"pythonModule": "trainer.task", "args": list(args)} | ({"jobDir": job_dir} if job_dir else {})
-        job = Job(project="shed", id=job_id, body={"trainingInput": training}, runtime=runtime, created_us=1)
+        job = Job(project="shed", id=job_id, workload=Training.parse(training), runtime=runtime, created_us=1)
         return self.jobs.add(job, [])
 
     def write(self, name: str, *, time_s: int = 1_700_000_000) -> None:
@@ -135,10 +137,8 @@ def test_a_look_has_its_limits(shed: Shed, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_job_that_is_not_there(shed: Shed) -> None:
     with pytest.raises(NotFoundError):
         shed.exports.of("shed", "j")
-    predicts = {
-        "predictionInput": {"inputPaths": ["gs://mine/in"], "outputPath": "gs://mine/out", "dataFormat": "JSON"}
-    }
-    shed.jobs.add(replace(shed.add("k"), id="p", body=predicts), [])
+    predicts = {"inputPaths": ["gs://mine/in"], "outputPath": "gs://mine/out", "dataFormat": "JSON"}
+    shed.jobs.add(replace(shed.add("k"), id="p", workload=BatchPrediction.parse(predicts)), [])
     assert shed.found("p") == []
 
 

@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 
+from trainshed.domain.jobs.batch_prediction import BatchPrediction
 from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.jobs.training import Training
 from trainshed.errors import InvalidArgumentError
 from trainshed.services.jobs.search import JobSearch, JobSearchRequest, gang_text
 from trainshed.store.database import Database
 from trainshed.store.job_search import JobSearchStore
 from trainshed.store.jobs import JobStore
 
-JOB = Job(project="shed", id="j0", body={"trainingInput": {"pythonModule": "trainer.task"}}, created_us=1_000_000)
+JOB = Job(project="shed", id="j0", workload=Training.parse({"pythonModule": "trainer.task"}), created_us=1_000_000)
 
-PREDICTS = {"predictionInput": {"inputPaths": ["gs://b/in"], "outputPath": "gs://b/out", "dataFormat": "JSON"}}
+PREDICTS = BatchPrediction.parse({"inputPaths": ["gs://b/in"], "outputPath": "gs://b/out", "dataFormat": "JSON"})
 TYPES = {f"{role}Type": "n1-standard-4" for role in ("master", "worker", "parameterServer", "evaluator")}
 
 
@@ -35,7 +37,7 @@ def rows(database: Database) -> JobSearch:
     store = JobStore(database)
     for number in range(25):
         store.add(replace(JOB, id=f"j{number}", created_us=1_000_000 + number // 2), [])
-    failed = replace(JOB, id="bad", created_us=2_000_000, labels={"team": "vision"}, body=PREDICTS)
+    failed = replace(JOB, id="bad", created_us=2_000_000, labels={"team": "vision"}, workload=PREDICTS)
     stored = store.add(failed, [])
     store.record(replace(stored, state=JobState.FAILED, started_us=3_000_000, ended_us=4_000_000, error="No.\nWhy."))
     return JobSearch(JobSearchStore(database))
@@ -129,4 +131,4 @@ def test_the_longest_search_is_one_that_the_database_takes(rows: JobSearch) -> N
     ],
 )
 def test_a_gang_is_told_in_words(training: dict[str, Any], words: str) -> None:
-    assert gang_text(replace(JOB, body={"trainingInput": training})) == words
+    assert gang_text(replace(JOB, workload=Training.parse(training))) == words

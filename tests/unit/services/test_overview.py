@@ -14,6 +14,7 @@ from trainshed.attempts.batch_progress import BatchProgress
 from trainshed.attempts.journal import RestartRecord
 from trainshed.config import Home
 from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.jobs.training import Training
 from trainshed.domain.models.hosting import ServingState
 from trainshed.domain.models.model import read_model
 from trainshed.domain.models.version import Version, VersionState
@@ -40,7 +41,7 @@ MACHINE = MachineSample(
     disk_free_bytes=100 << 30,
     disk_bytes=200 << 30,
 )
-JOB = Job(project="shed", id="j", body={"trainingInput": {"pythonModule": "trainer.task"}}, created_us=NOW_US)
+JOB = Job(project="shed", id="j", workload=Training.parse({"pythonModule": "trainer.task"}), created_us=NOW_US)
 
 
 class FullMachine:

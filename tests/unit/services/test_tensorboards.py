@@ -18,12 +18,18 @@ from trainshed.api.console.tensorboards import start
 from trainshed.buckets.backend import BackendRouter
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.config import Home
+from trainshed.domain.jobs.batch_prediction import BatchPrediction
 from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.jobs.training import Training
 from trainshed.errors import EngineUnavailableError, FailedPreconditionError, NotFoundError, UnavailableError
 from trainshed.services.console.tensorboards import IDLE_TTL_S, MAX_CONCURRENT_BOARDS, TensorBoards
 from trainshed.services.runtimes import RuntimeService
 from trainshed.services.storage.mirrors import Mirrors
 from trainshed.store.jobs import JobStore
+
+PREDICTION = BatchPrediction.parse(
+    {"inputPaths": ["gs://mine/rows"], "outputPath": "gs://mine/out", "dataFormat": "JSON"}
+)
 
 
 @dataclass
@@ -68,8 +74,8 @@ class World:
 
     def get(self, project: str, job_id: str) -> Job:
         training = {"jobDir": f"gs://{project}-bucket/{job_id}"} if job_id.startswith("job") else {}
-        body = {"predictionInput": {}} if job_id == "batch" else {"trainingInput": training | {"args": ["--x", "y"]}}
-        return Job(project=project, id=job_id, body=body, state=JobState.RUNNING, created_us=1, attempt=2)
+        workload = PREDICTION if job_id == "batch" else Training.parse(training | {"args": ["--x", "y"]})
+        return Job(project=project, id=job_id, workload=workload, state=JobState.RUNNING, created_us=1, attempt=2)
 
 
 @pytest.fixture

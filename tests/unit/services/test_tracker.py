@@ -12,7 +12,9 @@ import pytest
 from trainshed.buckets.backend import BackendRouter
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.config import Home
+from trainshed.domain.jobs.batch_prediction import BatchPrediction
 from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.jobs.training import Training
 from trainshed.errors import InvalidArgumentError, NotFoundError
 from trainshed.services.jobs import tracker
 from trainshed.services.jobs.output_folders import output_uris
@@ -71,7 +73,7 @@ def job_with(tmp_path: Path, **training: Any) -> Written:
     job = Job(
         project="p",
         id="j",
-        body={"trainingInput": {"pythonModule": "trainer.task", **training}},
+        workload=Training.parse({"pythonModule": "trainer.task", **training}),
         state=JobState.RUNNING,
         attempt=1,
         created_us=START_S * SECOND,
@@ -285,7 +287,7 @@ def test_what_comes_into_the_folder_after_the_job_is_not_its_own(tmp_path: Path)
 def test_a_job_that_predicts_has_a_replica_and_no_progress(tmp_path: Path) -> None:
     job = job_with(tmp_path)
     asked = {"inputPaths": ["gs://mine/rows"], "outputPath": "gs://mine/out", "dataFormat": "JSON"}
-    other = Job(project="p", id="batch", body={"predictionInput": asked}, created_us=1, attempt=1)
+    other = Job(project="p", id="batch", workload=BatchPrediction.parse(asked), created_us=1, attempt=1)
     job.jobs.add(other, [])
     found = job.progress.progress("p", "batch")
     assert (found["progress"], [each["name"] for each in found["replicas"]]) == (None, ["master-replica-0"])

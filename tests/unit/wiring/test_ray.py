@@ -12,7 +12,7 @@ from trainshed.control.jobs.credentials import RemoteCredentials
 from trainshed.control.jobs.engines import EngineRegistry
 from trainshed.domain.capacity.machine_types import STANDARD
 from trainshed.domain.jobs.training import Training
-from trainshed.domain.jobs.workload import workload_of
+from trainshed.domain.jobs.workload import parse_workload
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.errors import CannotProceedError, InvalidArgumentError
 from trainshed.proxy.node_endpoint import NodeEndpoint
@@ -60,7 +60,7 @@ def test_a_job_may_name_it_if_the_server_and_the_cluster_can_reach_each_other(
         {"local": ray_site(tmp_path, listening="127.0.0.1", ray_address="127.0.0.1:1").registered_engine, "ray": site},
         default="local",
     )
-    training = workload_of({"trainingInput": {"pythonModule": "trainer.task"}})
+    training = parse_workload({"trainingInput": {"pythonModule": "trainer.task"}})
     if words:
         with pytest.raises(InvalidArgumentError) as caught:
             sites.choose({"trainshed-engine": "ray"}, training)

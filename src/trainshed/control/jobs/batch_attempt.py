@@ -44,9 +44,8 @@ class BatchAttemptBuilder:
     backend: BucketBackend
     ship: Callable[[], Path]  #: returns the folder with the serving code, for Pythons without Trainshed
 
-    def prepare(self, job: Job, folder: Path) -> AttemptSpec:
+    def prepare(self, job: Job, prediction: BatchPrediction, folder: Path) -> AttemptSpec:
         """Build the spec of the attempt in `folder`. Blocks while a runtime is built and files are copied."""
-        prediction = BatchPrediction.parse(job.body[BatchPrediction.key])
         state_folder = folder / PREDICTION_FOLDER
         state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         spec = self._spec(job, prediction, state_folder / "model")

@@ -14,7 +14,6 @@ from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.jobs import gang as gangs
 from trainshed.domain.jobs.job import Job, JobEvent, JobState
 from trainshed.domain.jobs.training import Training
-from trainshed.domain.jobs.workload import workload_of
 from trainshed.domain.times import now_us
 from trainshed.domain.uris import resolve_uris
 from trainshed.engines.base import AttemptSpec, ContainerSettings, GangRequest, Mount, Replica, ReplicaContainer
@@ -65,19 +64,18 @@ class LocalAttemptBuilder:
 
     def gang(self, job: Job) -> GangRequest:
         """Return the gang request of a job's current attempt."""
-        workload = workload_of(job.body)
         return GangRequest(
             project=job.project,
             job=job.id,
             attempt=job.attempt,
             folder=self.folder(job),
-            machines=gangs.machine_types(workload),
-            gpus=gangs.accelerators(workload),
+            machines=gangs.machine_types(job.workload),
+            gpus=gangs.accelerators(job.workload),
         )
 
     def prepare(self, job: Job) -> AttemptSpec:
         """Build the attempt spec of a job. Blocks while its runtime is built."""
-        training = Training.parse(job.body[Training.key])
+        training = job.training
         spec = AttemptSpec(
             project=job.project,
             job=job.id,

@@ -40,7 +40,7 @@ class RemoteAttemptBuilder:
 
     def prepare(self, job: Job) -> AttemptSpec:
         """Build the attempt spec of a job. Builds no runtime: nodes build their own."""
-        training = Training.parse(job.body[Training.key])
+        training = job.training
         folder = self.folder(job)
         request = PackageRequest(project=job.project, copies=folder / FETCHED_FOLDER, remedy=_RESUBMIT)
         spec = AttemptSpec(

@@ -11,6 +11,7 @@ from trainshed.errors import InvalidArgumentError
 
 #: role -> prefix of its fields in trainingInput
 _FIELD_PREFIXES = {"master": "master", "worker": "worker", "ps": "parameterServer", "evaluator": "evaluator"}
+_CONFIG_FIELDS = tuple((role, f"{prefix}Config") for role, prefix in _FIELD_PREFIXES.items())
 _MODELS = ("K80", "P4", "P100", "T4", "V100", "A100")
 TYPES = tuple(f"NVIDIA_TESLA_{model}" for model in _MODELS)
 MAX_GPUS = 64  #: per replica
@@ -19,9 +20,8 @@ GPU_TIER = "BASIC_GPU"
 
 def read_accelerators(training_input: Mapping[str, Any]) -> dict[str, int]:
     """The number of GPUs per replica, by role. The input has passed `check_accelerators`."""
-    counts = {
-        role: int(_accelerator_config(training_input, name).get("count", 0)) for role, name in _FIELD_PREFIXES.items()
-    }
+    configs = {role: training_input[field] for role, field in _CONFIG_FIELDS if field in training_input}
+    counts = {role: int(config.get("acceleratorConfig", {}).get("count", 0)) for role, config in configs.items()}
     return {role: count for role, count in counts.items() if count}
 
 

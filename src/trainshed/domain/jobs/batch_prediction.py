@@ -60,6 +60,8 @@ class BatchPrediction:
     python_version: ClassVar[str] = ""
     priority: ClassVar[int] = 0
     max_running_s: ClassVar[float] = f.duration_s(DEFAULT_RUNNING_TIME)
+    args: ClassVar[tuple[str, ...]] = ()  #: no user code runs, so nothing is passed to it
+    job_dir: ClassVar[str] = ""
 
     project: str  #: of the model; empty if there is a `uri`
     model: str

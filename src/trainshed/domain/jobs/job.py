@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
 
+from trainshed.domain.jobs.training import Training
+from trainshed.domain.jobs.workload import Workload
 from trainshed.errors import FailedPreconditionError
 
 
@@ -42,7 +43,7 @@ class Job:
 
     project: str
     id: str
-    body: Mapping[str, Any]  #: the parts of the API's Job that the user wrote: trainingInput or predictionInput
+    workload: Workload  #: what it runs; `workload.input` is what the user wrote
     labels: Mapping[str, str] = field(default_factory=dict)
     state: JobState = JobState.QUEUED
     priority: int = 0
@@ -58,6 +59,13 @@ class Job:
     @property
     def name(self) -> str:
         return f"projects/{self.project}/jobs/{self.id}"
+
+    @property
+    def training(self) -> Training:
+        """The workload of a training job. Raises `TypeError` if the job is a batch prediction."""
+        if not isinstance(self.workload, Training):
+            raise TypeError(f"Job {self.id} is a {self.workload.what}, not a training job.")
+        return self.workload
 
     @property
     def ended(self) -> bool:

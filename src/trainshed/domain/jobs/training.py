@@ -78,6 +78,14 @@ TRAINING_INPUT = f.message(
 )
 
 
+_TYPE_FIELDS = (
+    ("master", "masterType"),
+    ("worker", "workerType"),
+    ("ps", "parameterServerType"),
+    ("evaluator", "evaluatorType"),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
     """A checked trainingInput, in domain terms."""
@@ -110,7 +118,7 @@ class Training:
 
     @classmethod
     def parse(cls, training_input: Mapping[str, Any]) -> Self:
-        """Parse an input that `read_job` accepted, such as the stored `job.body["trainingInput"]`."""
+        """Parse an input that `check_training` accepted."""
         scheduling = training_input.get("scheduling", {})
         containers = read_containers(training_input)
         return cls(
@@ -122,16 +130,7 @@ class Training:
             python_version=training_input.get("pythonVersion", ""),
             region=training_input.get("region", ""),
             scale_tier=ScaleTier(training_input.get("scaleTier", ScaleTier.BASIC)),
-            machine_types={
-                role: training_input[name]
-                for role, name in (
-                    ("master", "masterType"),
-                    ("worker", "workerType"),
-                    ("ps", "parameterServerType"),
-                    ("evaluator", "evaluatorType"),
-                )
-                if training_input.get(name)
-            },
+            machine_types={role: training_input[name] for role, name in _TYPE_FIELDS if training_input.get(name)},
             accelerators=read_accelerators(training_input),
             worker_count=int(training_input.get("workerCount", 0)),
             parameter_server_count=int(training_input.get("parameterServerCount", 0)),

@@ -45,7 +45,7 @@ class JobRequest:
 
     job_id: str
     labels: Mapping[str, str]
-    work: Workload
+    workload: Workload
 
 
 def read_job(body: Mapping[str, Any], machines: MachineTypes = STANDARD) -> JobRequest:
@@ -58,7 +58,7 @@ def read_job(body: Mapping[str, Any], machines: MachineTypes = STANDARD) -> JobR
         raise InvalidArgumentError("The job has no id. Give it one, such as mnist_1.", field="job.job_id")
     job_id = names.job_id(fields["jobId"])
     labels = names.labels(fields.get("labels", {}), field="job.labels")
-    return JobRequest(job_id=job_id, labels=labels, work=_read_workload(fields, machines))
+    return JobRequest(job_id=job_id, labels=labels, workload=_read_workload(fields, machines))
 
 
 def _read_workload(fields: Mapping[str, Any], machines: MachineTypes) -> Workload:
@@ -82,8 +82,13 @@ def read_job_patch(body: Mapping[str, Any]) -> Mapping[str, Any]:
     return fields
 
 
-def workload_of(body: Mapping[str, Any]) -> Workload:
-    """The workload of a stored job, from its `body`."""
+def parse_workload(body: Mapping[str, Any]) -> Workload:
+    """Parse a checked workload in its stored form, which `workload_body` returns."""
     if BatchPrediction.key in body:
         return BatchPrediction.parse(body[BatchPrediction.key])
     return Training.parse(body[Training.key])
+
+
+def workload_body(workload: Workload) -> dict[str, Any]:
+    """The workload as the API's Job has it, unchanged since the request: its one field."""
+    return {workload.key: workload.input}

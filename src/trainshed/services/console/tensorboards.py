@@ -180,7 +180,7 @@ class TensorBoards:
 
         It is the job's own folder, else one in its arguments, else its working folder.
         """
-        if Training.key not in job.body:
+        if not isinstance(job.workload, Training):
             raise FailedPreconditionError("TensorBoard shows what a training writes, and this job is a prediction.")
         output = next(output_folders.folders(job, self._owner), None)
         if output is None:

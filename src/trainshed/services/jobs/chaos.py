@@ -8,7 +8,6 @@ from typing import Any
 
 from trainshed.domain.jobs import gang
 from trainshed.domain.jobs.job import JobState
-from trainshed.domain.jobs.workload import workload_of
 from trainshed.domain.json_fields import message, string
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from trainshed.services.ports import ReplicaKiller
@@ -34,7 +33,7 @@ class Chaos:
             raise InvalidArgumentError("Say which replica to kill, such as worker-replica-0.", field="kill")
         number = _signal(request.get("signal", "KILL"))
         job = self._jobs.get(project, job_id)
-        replicas = [each.name for each in gang.gang(workload_of(job.body))]
+        replicas = [each.name for each in gang.gang(job.workload)]
         if request["kill"] not in replicas:
             raise NotFoundError(
                 f"Job {job.id} has no replica {request['kill']}. Its replicas are: {', '.join(replicas)}."

@@ -16,7 +16,7 @@ from trainshed.domain.jobs import gang
 from trainshed.domain.jobs.batch_prediction import BatchPrediction, cloud_output_unsupported
 from trainshed.domain.jobs.job import ENGINE_LABEL, Job, JobEvent, JobState
 from trainshed.domain.jobs.training import Training
-from trainshed.domain.jobs.workload import JobRequest, Workload, read_job, read_job_patch, workload_of
+from trainshed.domain.jobs.workload import JobRequest, Workload, read_job, read_job_patch, workload_body
 from trainshed.domain.json_fields import mask_paths
 from trainshed.domain.models.model import model_not_found
 from trainshed.domain.models.version import serving_runtime
@@ -66,14 +66,14 @@ class Jobs:
     def create(self, project: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Queue a new job. It is stored when this returns. Raises `AlreadyExistsError` for an id that was ever used."""
         request = read_job(body, self._checks.machines)
-        engine = self._scheduler.choose_engine(request.labels, request.work)
-        runtime, notes = self._resolve_workload(project, request.work, engine)
+        engine = self._scheduler.choose_engine(request.labels, request.workload)
+        runtime, notes = self._resolve_workload(project, request.workload, engine)
         job = Job(
             project=project,
             id=request.job_id,
-            body={request.work.key: request.work.input},
+            workload=request.workload,
             labels=request.labels,
-            priority=request.work.priority,
+            priority=request.workload.priority,
             runtime=runtime,
             engine=engine,
             created_us=self._clock(),
@@ -259,7 +259,7 @@ def job_body(job: Job, position: int | None = None, predicted: BatchProgress | N
 
     `position` is shown while it is queued. `predicted` is the progress of a batch prediction.
     """
-    body: dict[str, Any] = {"jobId": job.id, **job.body, "createTime": rfc3339(job.created_us)}
+    body: dict[str, Any] = {"jobId": job.id, **workload_body(job.workload), "createTime": rfc3339(job.created_us)}
     if job.started_us is not None:
         body["startTime"] = rfc3339(job.started_us)
     if job.ended_us is not None:
@@ -275,12 +275,12 @@ def job_body(job: Job, position: int | None = None, predicted: BatchProgress | N
 
 
 def _output(job: Job, batch_progress: BatchProgress | None) -> dict[str, Any]:
-    if BatchPrediction.key not in job.body:
+    if not isinstance(job.workload, BatchPrediction):
         return {"trainingOutput": {}}
     ran_us = (job.ended_us or job.started_us or 0) - (job.started_us or 0)
     return {
         "predictionOutput": {
-            "outputPath": job.body[BatchPrediction.key]["outputPath"],
+            "outputPath": job.workload.output_path,
             "predictionCount": str(batch_progress.predictions if batch_progress else 0),
             "errorCount": str(batch_progress.errors if batch_progress else 0),
             "nodeHours": round(ran_us / 3.6e9, 4),
@@ -297,7 +297,7 @@ def waiting_reason(job: Job, ahead: int, queue_status: QueueStatus) -> str:
             before = "1 job goes" if ahead == 1 else f"{ahead} jobs go"
             return f"It waits in the queue at position {ahead + 1}; {before} before it."
         case JobState.QUEUED:
-            size = len(gang.gang(workload_of(job.body)))
+            size = len(gang.gang(job.workload))
             return (
                 f"It is next. Its gang of {size} {'replica starts' if size == 1 else 'replicas starts'} whole: "
                 f"{queue_status.pending_reason(job)}."

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from trainshed.buckets.names import components, split_uri
 from trainshed.domain.jobs.job import Job
-from trainshed.domain.jobs.training import Training
 from trainshed.domain.uris import is_uri
 from trainshed.errors import InvalidArgumentError, NotFoundError
 
@@ -19,8 +18,7 @@ Owner = Callable[[str], str]  #: returns the project of a bucket; raises `NotFou
 
 def folders(job: Job, owner: Owner) -> Iterator[tuple[str, ...]]:
     """Yield the job's folder, then those in its arguments: each as bucket and path components."""
-    training = training_of(job)
-    for uri in dict.fromkeys((training.job_dir, *output_uris(training.args))):
+    for uri in dict.fromkeys((job.workload.job_dir, *output_uris(job.workload.args))):
         if (parts := folder(job, uri, owner)) is not None:
             yield parts
 
@@ -46,8 +44,3 @@ def output_uris(args: Sequence[str]) -> Iterator[str]:
         option = name
         if is_uri(value) and not _INPUTS.search(name.lower()):
             yield value
-
-
-def training_of(job: Job) -> Training:
-    """Return the training input of a job; an empty one for another workload."""
-    return Training.parse(job.body.get(Training.key, {}))

@@ -16,7 +16,6 @@ from trainshed.config import Home
 from trainshed.domain.jobs.gang import gang
 from trainshed.domain.jobs.job import Job, JobState
 from trainshed.domain.jobs.progress import ProgressReport, StepRate, TrainingProgress, target_from_args
-from trainshed.domain.jobs.workload import workload_of
 from trainshed.domain.time_series import TimeSeries
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.errors import InvalidArgumentError
@@ -116,7 +115,7 @@ class ProgressService:
         }
 
     def _training_progress(self, job: Job, tracker: AttemptTracker) -> dict[str, Any] | None:
-        result = tracker.progress(target_from_args(output_folders.training_of(job).args))
+        result = tracker.progress(target_from_args(job.workload.args))
         if result is None:
             return None
         progress, rate = result
@@ -137,7 +136,7 @@ class ProgressService:
                 log = AttemptLog(
                     root=self._home.jobs, folder=(job.project, job.id, str(job.attempt)), floor_us=job.created_us
                 )
-                replicas = gang(workload_of(job.body))
+                replicas = gang(job.workload)
                 self._trackers[key] = AttemptTracker(log, self._folder(job), replicas, since_us=since_us)
             self._trackers.move_to_end(key)
             while len(self._trackers) > _MAX_TRACKERS:
@@ -149,12 +148,11 @@ class ProgressService:
 
     def _event_folders(self, job: Job, logged_folders: Iterable[str]) -> Iterator[EventFolder]:
         """Yield folders of event files: the job's, those in log lines, the working folder, those in arguments."""
-        training = output_folders.training_of(job)
         work = EventFolder(self._home.jobs, (job.project, job.id, str(job.attempt), "work"))
-        for uri in (training.job_dir, *logged_folders):
+        for uri in (job.workload.job_dir, *logged_folders):
             yield from self._event_folder(job, uri)
         yield work
-        for uri in output_folders.output_uris(training.args):
+        for uri in output_folders.output_uris(job.workload.args):
             yield from self._event_folder(job, uri)
 
     def _event_folder(self, job: Job, uri: str) -> Iterator[EventFolder]:

@@ -12,7 +12,6 @@ from trainshed.domain.jobs.diagnosis import diagnose
 from trainshed.domain.jobs.gang import gang
 from trainshed.domain.jobs.job import Job, JobState
 from trainshed.domain.jobs.training import Training
-from trainshed.domain.jobs.workload import workload_of
 from trainshed.domain.page_tokens import bad_page_token, decode_page_token, encode_page_token
 from trainshed.domain.times import rfc3339
 from trainshed.errors import InvalidArgumentError
@@ -105,7 +104,7 @@ def row_body(job: Job) -> dict[str, Any]:
         "startTime": rfc3339(job.started_us) if job.started_us is not None else None,
         "endTime": rfc3339(job.ended_us) if job.ended_us is not None else None,
         "labels": job.labels,
-        "kind": "prediction" if BatchPrediction.key in job.body else "training",
+        "kind": "prediction" if isinstance(job.workload, BatchPrediction) else "training",
         "gang": gang_text(job),
         "message": diagnose(job.error, runtime=job.runtime).summary if job.error else "",
     }
@@ -113,7 +112,7 @@ def row_body(job: Job) -> dict[str, Any]:
 
 def gang_text(job: Job) -> str:
     """Return the gang in words, such as 1 master, 2 workers, 1 ps."""
-    counts = Counter(replica.type for replica in gang(workload_of(job.body)))
+    counts = Counter(replica.type for replica in gang(job.workload))
     return ", ".join(f"{count} {role}{'' if count == 1 or role == 'ps' else 's'}" for role, count in counts.items())
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from trainshed.config import Home
 from trainshed.domain.jobs.gang import gang
 from trainshed.domain.jobs.job import Job
-from trainshed.domain.jobs.workload import workload_of
 from trainshed.domain.logs import SERVICE, LogCursor, LogEntry, LogSelection
 from trainshed.domain.times import rfc3339
 from trainshed.errors import InvalidArgumentError
@@ -148,4 +147,4 @@ def _cursor(positions: Positions) -> LogCursor:
 
 def _replicas(job: Job) -> tuple[str, ...]:
     """Return the names that records may have."""
-    return (*(replica.name for replica in gang(workload_of(job.body))), SERVICE)
+    return (*(replica.name for replica in gang(job.workload)), SERVICE)

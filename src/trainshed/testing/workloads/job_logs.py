@@ -11,6 +11,7 @@ from typing import Any
 
 from trainshed.config import Home
 from trainshed.domain.jobs.job import Job, JobEvent, JobState
+from trainshed.domain.jobs.training import Training
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 
@@ -31,11 +32,10 @@ class WrittenJob:
     """One job in its only attempt. It stays unchanged: no controller acts on its state."""
 
     def __init__(self, jobs: JobStore, home: Home, *, project: str, job_id: str, created_us: int) -> None:
-        body = {"trainingInput": {"pythonModule": "trainer.task"}}
         job = Job(
             project=project,
             id=job_id,
-            body=body,
+            workload=Training.parse({"pythonModule": "trainer.task"}),
             created_us=created_us,
             attempt=1,
             state=JobState.SUCCEEDED,
