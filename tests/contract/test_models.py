@@ -12,6 +12,7 @@ import pytest
 
 from trainshed.domain.models.model import Model
 from trainshed.domain.models.version import Version, VersionState
+from trainshed.domain.models.version_details import ServedModel, VersionDetails, VersionParity
 from trainshed.domain.operations import EMPTY, Operation, OperationType, response
 from trainshed.domain.policies import Binding
 from trainshed.errors import AbortedError, AlreadyExistsError, FailedPreconditionError, NotFoundError
@@ -27,13 +28,25 @@ START = (2**62, "")
 READY, FAILED, DELETING = VersionState.READY, VersionState.FAILED, VersionState.DELETING
 
 
+SERVED = ServedModel(
+    loader="openvino",
+    detail="OpenVINO 2026.1",
+    batching=True,
+    sample={"instances": [[0.5]]},
+    signatures={"serving_default": {"inputs": {"x": {"dtype": "float32", "shape": [-1, 1]}}}},
+    parity=VersionParity(difference=0.0, within=True, message="The answers are TensorFlow's."),
+    site="/packages",
+    size=5,
+    image="sha256:f00",
+)
+
+
 def model(model_id: str = "m", *, project: str = "shed", created_us: int = 1) -> Model:
     body = {"description": "ü \0 '; drop table models; --", "regions": ["us-central1"]}
     return Model(project=project, id=model_id, body=body, labels={"a": "b"}, created_us=created_us)
 
 
 def version(version_id: str = "v1", *, model_id: str = "m", project: str = "shed", created_us: int = 1) -> Version:
-    details = {"runtime": "2.21", "notes": ["n"]}
     body = {"deploymentUri": "gs://b/d/"}
     return Version(
         project=project,
@@ -41,7 +54,7 @@ def version(version_id: str = "v1", *, model_id: str = "m", project: str = "shed
         id=version_id,
         body=body,
         labels={"c": "d"},
-        details=details,
+        details=VersionDetails(runtime="2.21", engine="ray", notes=("n",)),
         created_us=created_us,
     )
 
@@ -229,7 +242,7 @@ class TestVersions:
         shed.models.record_version(first.to(FAILED, error="bad \0"), first_operation.failed(9, "bad", now_us=2))
         assert shed.models.get("shed", "m").default_version == ""
         done = second_operation.succeeded(response("Version", {"name": second.name}), now_us=3)
-        shed.models.record_version(second.to(READY, files="f00", details={**second.details, "loader": "x"}), done)
+        shed.models.record_version(second.to(READY, files="f00", details=replace(second.details, served=SERVED)), done)
         assert shed.models.get("shed", "m").default_version == "v2"
         assert shed.operations.get("shed", second_operation.id).response == {
             "@type": "type.googleapis.com/google.cloud.ml.v1.Version",
@@ -244,7 +257,7 @@ class TestVersions:
         }
         found = shed.models.version("shed", "m", "v2")
         assert (found.state, found.files, found.operation, found.generation) == (READY, "f00", "", 2)
-        assert found.details["loader"] == "x"
+        assert found.details == replace(second.details, served=SERVED)
         assert shed.models.version("shed", "m", "v1").error == "bad \ufffd"
 
     def test_a_write_over_a_newer_version_or_operation_is_aborted_whole(self, shed: Shed) -> None:

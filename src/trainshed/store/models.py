@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from trainshed.domain.models.model import Model, model_not_found, version_not_found
 from trainshed.domain.models.version import Version, VersionState
+from trainshed.domain.models.version_details import VersionDetails
 from trainshed.domain.operations import Operation
 from trainshed.errors import AlreadyExistsError, FailedPreconditionError, NotFoundError, WriteConflictError
 from trainshed.store import policies
@@ -307,8 +308,9 @@ def _model_values(model: Model) -> dict[str, Any]:
 
 
 def _version(row: Mapping[str, Any]) -> Version:
-    parsed = {name: orjson.loads(row[name]) for name in ("body", "labels", "details")}
-    return Version(**{**row, **parsed, "state": VersionState(row["state"])})
+    parsed = {name: orjson.loads(row[name]) for name in ("body", "labels")}
+    details = VersionDetails.parse(orjson.loads(row["details"]))
+    return Version(**{**row, **parsed, "details": details, "state": VersionState(row["state"])})
 
 
 def _version_values(version: Version) -> dict[str, Any]:
@@ -319,7 +321,7 @@ def _version_values(version: Version) -> dict[str, Any]:
         "state": version.state.value,
         "error": storable(version.error),
         "files": version.files,
-        "details": orjson.dumps(version.details).decode(),
+        "details": orjson.dumps(version.details.body()).decode(),
         "operation": version.operation,
         "created_us": version.created_us,
         "generation": version.generation,

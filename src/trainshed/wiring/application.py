@@ -12,7 +12,7 @@ from trainshed.attempts.attempt_reader import AttemptFolders
 from trainshed.config import Home, Settings, default_project, environment
 from trainshed.control.deployments.artifact_access import ArtifactAccessIssuer
 from trainshed.control.deployments.completion import DeploymentStores
-from trainshed.control.deployments.controller import DeploymentController, find_parity_twin, runtime_in_use
+from trainshed.control.deployments.controller import DeploymentController, find_parity, runtime_in_use
 from trainshed.control.deployments.model_files import ModelFileStore
 from trainshed.control.deployments.provisioner import HostResources, ImageResolver, ProvisionerDeps, VersionProvisioner
 from trainshed.control.jobs.controller import JobController
@@ -270,7 +270,7 @@ def _build_provisioner(core: Core, hosts: HostEngine) -> VersionProvisioner:
         references=ReferenceOutputs(core.engine.warm, ship=core.engine.ship),
         uri_resolver=uri_resolver(core),
         images=ImageResolver(tool=core.settings.container_tool, number=_projects(core).number),
-        find_parity_twin=find_parity_twin(core.models),
+        find_parity=find_parity(core.models),
     )
     resources = HostResources(
         cpus=core.cpus,

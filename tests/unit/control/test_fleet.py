@@ -13,6 +13,7 @@ from trainshed.control.deployments.fleet import Fleet
 from trainshed.control.deployments.provisioner import HostResources
 from trainshed.domain.models.hosting import CRASH_LIMIT, MAX_BACKOFF_S, STABLE_AFTER_S, ServingState
 from trainshed.domain.models.version import Version, VersionState
+from trainshed.domain.models.version_details import VersionDetails
 from trainshed.engines.hosts.spec import HostSpec
 from trainshed.engines.hosts.watcher import HostPhase, HostStatus
 
@@ -104,6 +105,7 @@ def version(nodes: int) -> Version:
         model="m",
         id="v1",
         body={"autoScaling": {"minNodes": nodes}},
+        details=VersionDetails(runtime="2.21"),
         state=VersionState.READY,
         created_us=1,
     )

@@ -30,9 +30,9 @@ def test_a_version_is_created_checked_and_routed(shed: Shed) -> None:
     version = shed.create("v1")
     ready = shed.until("v1")
     assert (VersionState.CREATING, True) in states  # in the routes before it is READY
-    assert ready.details["loader"] == "openvino"
-    assert ready.details["parity"]["within"]
-    assert ready.details["size"] == len(b"model")
+    assert ready.served.loader == "openvino"
+    assert ready.served.parity and ready.served.parity.within
+    assert ready.served.size == len(b"model")
     assert shed.routes.models["p", "m"].default == "v1"
     operation = shed.operations.get("p", version.operation)
     assert operation.response is not None
@@ -100,9 +100,9 @@ def test_one_project_does_not_keep_all_the_threads_that_create(shed: Shed) -> No
 def test_tensorflow_serves_what_openvino_can_not_or_says_otherwise(shed: Shed, behaviour: str) -> None:
     shed.create("v1", behaviour)
     ready = shed.until("v1")
-    assert ready.details["loader"] == "tensorflow"
-    assert not ready.details["parity"]["within"]
-    assert ready.details["parity"]["message"]
+    assert ready.served.loader == "tensorflow"
+    assert ready.served.parity and not ready.served.parity.within
+    assert ready.served.parity.message
 
 
 def test_the_same_files_are_compared_once(shed: Shed) -> None:
@@ -112,7 +112,7 @@ def test_the_same_files_are_compared_once(shed: Shed) -> None:
     second = shed.until("v2")
     assert shed.references == 1
     assert second.files == first.files
-    assert second.details["parity"] == first.details["parity"]
+    assert second.served.parity == first.served.parity
     assert shed.routes.models["p", "m"].default == "v1"
 
 

@@ -14,13 +14,16 @@ from trainshed.domain.models.version_container import (
     model_folder,
     resolve_command,
 )
+from trainshed.domain.models.version_details import VersionDetails
 from trainshed.domain.models.version_request import read_version
 from trainshed.errors import InvalidArgumentError
 
 
 def version(**body: Any) -> Version:
     request = read_version({"name": "v1", "container": {"image": "example/predictor:1.0"}, **body})
-    return Version(project="p", model="m", id=request.id, body=request.body, created_us=0)
+    return Version(
+        project="p", model="m", id=request.id, body=request.body, details=VersionDetails(runtime=""), created_us=0
+    )
 
 
 def test_a_container_needs_no_files_and_has_defaults() -> None:

@@ -17,6 +17,7 @@ from trainshed.domain.jobs.batch_prediction import BatchPrediction
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.models.sample_request import MAX_SAMPLE_BYTES, sample_request
+from trainshed.domain.models.version_details import ServedModel
 from trainshed.errors import NotFoundError
 from trainshed.services.jobs.exports import Exports
 from trainshed.store.jobs import JobStore
@@ -154,29 +155,33 @@ SIGNATURE: dict[str, Any] = {
 }
 
 
+def served(**fields: Any) -> ServedModel:
+    return ServedModel(loader="keras", **fields)
+
+
 def test_the_stored_sample_is_what_one_begins_with() -> None:
-    details = {"sample": {"instances": [[1], [2]]}, "signatures": {"serving_default": SIGNATURE}}
-    assert sample_request(details) == {
+    stored = served(sample={"instances": [[1], [2]]}, signatures={"serving_default": SIGNATURE})
+    assert sample_request(stored) == {
         "instances": [[1], [2]],
         "signature": "serving_default",
         "inputs": SIGNATURE["inputs"],
         "source": "sample",
         "cut": False,
     }
-    named = {"sample": {"signature_name": "other", "instances": [1]}, "signatures": {"other": SIGNATURE, "a": {}}}
+    named = served(sample={"signature_name": "other", "instances": [1]}, signatures={"other": SIGNATURE, "a": {}})
     assert sample_request(named)["signature"] == "other"
 
 
 def test_a_large_sample_is_cut_to_one_instance() -> None:
     instances = [["x" * MAX_SAMPLE_BYTES], ["y"]]
-    found = sample_request({"sample": {"instances": instances}})
+    found = sample_request(served(sample={"instances": instances}))
     assert (found["instances"], found["cut"]) == (instances[:1], True)
-    found = sample_request({"sample": {"instances": instances[:1]}})
+    found = sample_request(served(sample={"instances": instances[:1]}))
     assert (found["instances"], found["cut"]) == (instances[:1], False)
 
 
 def test_without_a_sample_the_signature_gives_the_shape() -> None:
-    found = sample_request({"sample": None, "signatures": {"serving_default": SIGNATURE}})
+    found = sample_request(served(signatures={"serving_default": SIGNATURE}))
     assert found["source"] == "signature"
     assert found["instances"] == [
         {"image": [[0.0, 0.0], [0.0, 0.0]], "label": "", "raw_bytes": {"b64": ""}, "train": [False], "words": [0]}
@@ -185,8 +190,8 @@ def test_without_a_sample_the_signature_gives_the_shape() -> None:
 
 def test_where_nothing_is_known_there_are_no_instances() -> None:
     nothing = {"instances": [], "signature": "", "inputs": {}, "source": "", "cut": False}
-    assert sample_request({}) == nothing
+    assert sample_request(None) == sample_request(served()) == nothing
     huge = {"inputs": {"image": {"dtype": "float32", "shape": [-1, 224, 224, 3]}}, "outputs": {}}
-    assert sample_request({"signatures": {"s": huge}})["instances"] == []
+    assert sample_request(served(signatures={"s": huge}))["instances"] == []
     any_rank = {"inputs": {"x": {"dtype": "float32", "shape": None}}, "outputs": {}}
-    assert sample_request({"signatures": {"s": any_rank}})["instances"] == [{"x": 0.0}]
+    assert sample_request(served(signatures={"s": any_rank}))["instances"] == [{"x": 0.0}]

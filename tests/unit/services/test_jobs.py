@@ -19,6 +19,7 @@ from trainshed.domain.jobs.training import Training
 from trainshed.domain.jobs.workload import Workload
 from trainshed.domain.models.model import Model
 from trainshed.domain.models.version import Version
+from trainshed.domain.models.version_details import VersionDetails
 from trainshed.domain.operations import Operation
 from trainshed.domain.policies import JOBS
 from trainshed.errors import (
@@ -117,7 +118,7 @@ class Shed:
 def _models_with_digits(database: Database) -> ModelStore:
     models = ModelStore(database)
     models.add(Model(project="shed", id="digits", body={}, created_us=1))
-    details = {"runtime": "2.15", "engine": "local"}
+    details = VersionDetails(runtime="2.15")
     version = Version(project="shed", model="digits", id="v1", body={}, details=details, created_us=1)
     models.add_version(version, Operation.begin("shed", "create_digits_v1-1", {}, now_us=1))
     FakeDeployments(database).wake()

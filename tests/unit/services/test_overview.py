@@ -18,6 +18,7 @@ from trainshed.domain.jobs.training import Training
 from trainshed.domain.models.hosting import ServingState
 from trainshed.domain.models.model import read_model
 from trainshed.domain.models.version import Version, VersionState
+from trainshed.domain.models.version_details import VersionDetails
 from trainshed.domain.operations import Operation
 from trainshed.gateway.metrics import VersionMetrics
 from trainshed.gateway.routes import ModelRoute, Routes, VersionRoute
@@ -84,7 +85,9 @@ class Project:
             self.jobs.record(replace(stored, state=state, ended_us=ended_us, error=error))
 
     def add_version(self, name: str, state: VersionState, *, error: str = "") -> None:
-        version = Version(project="shed", model="digits", id=name, body={}, created_us=NOW_US)
+        version = Version(
+            project="shed", model="digits", id=name, body={}, details=VersionDetails(runtime="2.21"), created_us=NOW_US
+        )
         begun = Operation.begin("shed", f"create_digits_{name}-1", {}, now_us=NOW_US)
         stored, _ = self.models.add_version(version, begun)
         if state is not VersionState.CREATING:

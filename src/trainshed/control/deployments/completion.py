@@ -73,9 +73,8 @@ class VersionCompletion:
             operation = self.stores.operations.get(version.project, version.operation)
             if operation.cancel_wanted:
                 raise CancelRequested
-            ready = current.to(
-                VersionState.READY, files=provisioned.files, details={**current.details, **provisioned.details}
-            )
+            details = replace(current.details, served=provisioned.served)
+            ready = current.to(VersionState.READY, files=provisioned.files, details=details)
             with self.publisher.announcing(ready):
                 self.stores.models.record_version(ready, _succeeded(operation, ready))
 

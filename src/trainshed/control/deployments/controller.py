@@ -26,6 +26,7 @@ from trainshed.control.deployments.provisioner import ModelLoadError, Provisione
 from trainshed.control.deployments.route_publisher import RoutePublisher
 from trainshed.domain.models import hosting as rules
 from trainshed.domain.models.version import Version, VersionState
+from trainshed.domain.models.version_details import VersionParity
 from trainshed.domain.operations import CANCELLED, EMPTY, FAILED_PRECONDITION, INTERNAL, INVALID_ARGUMENT
 from trainshed.domain.times import now_us
 from trainshed.engines.hosts.watcher import HostPhase
@@ -363,14 +364,15 @@ class DeploymentController:
         LOG.info("version.ready version=%s loader=%s", version.name, provisioned.spec.loader)
 
 
-def find_parity_twin(models: ModelStore) -> Callable[[Version, str], Version | None]:
-    """Return a function that finds a version with the same files, runtime and engine and a known parity."""
+def find_parity(models: ModelStore) -> Callable[[Version, str], VersionParity | None]:
+    """Return a function that finds the known parity of a version with the same files, runtime and engine."""
 
-    def find(version: Version, files: str) -> Version | None:
+    def find(version: Version, files: str) -> VersionParity | None:
         identity = (version.project, files, version.runtime, version.engine)
         for _, other in models.versions_to_serve():
-            if (other.project, other.files, other.runtime, other.engine) == identity and other.details.get("parity"):
-                return other
+            served = other.details.served
+            if served and served.parity and (other.project, other.files, other.runtime, other.engine) == identity:
+                return served.parity
         return None
 
     return find

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from trainshed.artifacts.staging import Package
 from trainshed.buckets.names import split_uri
@@ -19,6 +19,7 @@ from trainshed.control.uri_resolver import UriResolver
 from trainshed.domain.models import hosting as rules
 from trainshed.domain.models.version import Version
 from trainshed.domain.models.version_container import ServingContainer, aip_environment, container_of, model_folder
+from trainshed.domain.models.version_details import ServedModel, VersionParity
 from trainshed.engines.hosts.base import HostEngine
 from trainshed.engines.hosts.spec import HostSpec, ResolvedContainer
 from trainshed.engines.hosts.watcher import HostPhase, HostStatus
@@ -77,7 +78,7 @@ class ProvisionedVersion:
     """A provisioned version: its host is ready, and its files stay for as long as the block runs."""
 
     files: str
-    details: Mapping[str, Any]  #: become part of the version's details
+    served: ServedModel
     host: str  #: the key of the ready host
     spec: HostSpec  #: the spec of further hosts
 
@@ -93,9 +94,8 @@ class ProvisionerDeps:
     references: ReferenceSource
     uri_resolver: UriResolver
     images: ImageResolver | None = None  #: None if containers are not supported
-    find_parity_twin: Callable[
-        [Version, str], Version | None
-    ]  #: finds a version of the same project, runtime and files
+    #: returns the parity of a version with the same project, runtime, engine and files
+    find_parity: Callable[[Version, str], VersionParity | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +129,12 @@ class VersionProvisioner:
                     with_files, self._images().resolve_new(version, container, _reporter(context))
                 )
             spec = self.hosts.prepare(spec)
-            host, details = self._host(version, spec, names, context, snapshot)
-            details |= {"site": spec.site, "size": snapshot.size}
-            if spec.container is not None:
-                details["image"] = spec.container.image
+            host, served = self._host(version, spec, names, context, snapshot)
+            image = spec.container.image if spec.container is not None else ""
+            served = replace(served, site=spec.site, size=snapshot.size, image=image)
             try:
                 yield ProvisionedVersion(
-                    files=snapshot.digest, details=details, host=host, spec=replace(spec, loader=details["loader"])
+                    files=snapshot.digest, served=served, host=host, spec=replace(spec, loader=served.loader)
                 )
             except BaseException:
                 self.hosts.discard(host)
@@ -184,7 +183,7 @@ class VersionProvisioner:
             site=environment[1],
             explanation=version.body.get("explanationConfig", {}),
             engine=version.engine,
-            runtime=str(version.details.get("runtime", "")),
+            runtime=version.runtime,
             machine=str(version.body.get("machineType", "")),
             threads=self.resources.cpus,
             body_limit=self.resources.body_limit,
@@ -196,12 +195,12 @@ class VersionProvisioner:
         if (container := container_of(version)) is not None:
             return self._container_spec(version, self._images().resolve_existing(version, container))
         python = self.deps.runtimes.ensure(version.runtime, lambda fraction, text: None)
-        site = str(version.details.get("site", ""))
+        site, loader = version.served.site, version.served.loader
         if site and not Path(site).is_dir():
             raise FailedPreconditionError(
                 f"The packages of version {version.id} were removed from {site}. Create the version again."
             )
-        return self.hosts.prepare(self.spec(version, (python, site), str(version.details["loader"])), existing=True)
+        return self.hosts.prepare(self.spec(version, (python, site), loader), existing=True)
 
     def prewarm(self) -> None:
         """Start the warm process of the default runtime, if it is built: a version is likely to be created soon."""
@@ -268,34 +267,32 @@ class VersionProvisioner:
         names: tuple[str, ...],
         context: ProvisioningContext,
         snapshot: ModelSnapshot,
-    ) -> tuple[str, dict[str, Any]]:
-        """Start a ready host, with the first loader that passes the parity check. Returns its key and details."""
+    ) -> tuple[str, ServedModel]:
+        """Start a ready host, with the first loader that passes the parity check. Returns its key and its model."""
         if len(names) == 1:
             return self._start_host(spec, context)
         fast, checked = names
-        twin = self.deps.find_parity_twin(version, snapshot.digest)
-        parity: Mapping[str, Any] | None = twin.details["parity"] if twin is not None else None
+        parity = self.deps.find_parity(version, snapshot.digest)
         if parity is None:
-            host, details = self._start_compared_host(replace(spec, loader=fast), context)
-            if host:
-                return host, details
-            parity = details["parity"]
-        elif parity["within"]:
-            host, details = self._start_host(replace(spec, loader=fast), context)
-            return host, {**details, "parity": parity}
-        host, details = self._start_host(replace(spec, loader=checked), context)
-        return host, {**details, "parity": parity}
+            compared = self._start_compared_host(replace(spec, loader=fast), context)
+            if not isinstance(compared, VersionParity):
+                return compared
+            parity = compared
+        host, served = self._start_host(replace(spec, loader=fast if parity.within else checked), context)
+        return host, replace(served, parity=parity)
 
-    def _start_host(self, spec: HostSpec, context: ProvisioningContext) -> tuple[str, dict[str, Any]]:
+    def _start_host(self, spec: HostSpec, context: ProvisioningContext) -> tuple[str, ServedModel]:
         context.report("Loading the model.")
         self.deps.references.await_warm(spec, check=context.check_cancelled)
         key = self.hosts.start(spec)
         return key, self._wait_ready(key, context)
 
-    def _start_compared_host(self, spec: HostSpec, context: ProvisioningContext) -> tuple[str, dict[str, Any]]:
+    def _start_compared_host(
+        self, spec: HostSpec, context: ProvisioningContext
+    ) -> tuple[str, ServedModel] | VersionParity:
         """Start a host and compare its results with TensorFlow's.
 
-        Returns an empty key if the results differ or cannot be computed.
+        Returns only the parity, and leaves no host, if the results differ or cannot be computed.
         """
         context.report("Loading the model, and checking its answers against TensorFlow's.")
         key = self.hosts.start(spec)
@@ -307,20 +304,20 @@ class VersionProvisioner:
         try:
             folder = self.hosts.folder(spec.project, spec.model, spec.version)
             reference = self.deps.references.compute(spec, folder, timeout_s=self.resources.load_timeout_s, check=check)
-            details = self._wait_ready(key, context)
-            parity = self.hosts.compare(key, reference, timeout_s=_PARITY_TIMEOUT_S)
+            served = self._wait_ready(key, context)
+            parity = VersionParity.parse(self.hosts.compare(key, reference, timeout_s=_PARITY_TIMEOUT_S))
         except (ModelLoadError, EngineUnavailableError) as exc:
-            parity = _failed_parity(str(exc))
+            parity = VersionParity(difference=None, within=False, message=str(exc))
         except BaseException:
             self.hosts.discard(key)
             raise
-        if parity["within"]:
-            return key, {**details, "parity": parity}
+        if parity.within:
+            return key, replace(served, parity=parity)
         self.hosts.discard(key)
-        return "", {"parity": parity}
+        return parity
 
-    def _wait_ready(self, key: str, context: ProvisioningContext) -> dict[str, Any]:
-        """Wait until a host is ready and return its details.
+    def _wait_ready(self, key: str, context: ProvisioningContext) -> ServedModel:
+        """Wait until a host is ready and return its model.
 
         Raises `ModelLoadError` if it fails; then no process is left.
         """
@@ -331,8 +328,7 @@ class VersionProvisioner:
         except BaseException:
             self.hosts.discard(key)
             raise
-        details = status.ready
-        return {name: details.get(name) for name in ("loader", "detail", "batching", "sample", "signatures")}
+        return ServedModel.parse(status.ready)
 
     def _check_host(self, key: str) -> HostStatus:
         status = self.hosts.status(key)
@@ -358,10 +354,6 @@ def _reporter(context: ProvisioningContext) -> Callable[[str], None]:
     return tell
 
 
-def _failed_parity(reason: str) -> dict[str, Any]:
-    return {"difference": None, "within": False, "message": reason}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageResolver:
     """Resolves images. `tool` is the setting; `number` returns the number of a project."""
@@ -381,7 +373,7 @@ class ImageResolver:
 
     def resolve_existing(self, version: Version, container: ServingContainer) -> ResolvedContainer:
         """Resolve the container of an existing version: the same image, whatever its name refers to now."""
-        image_id = str(version.details["image"])
+        image_id = version.served.image
         try:
             image = resolve_image(image_id, tool=self.tool, report=_ignore)
         except FailedPreconditionError:

@@ -8,19 +8,21 @@ from typing import Any
 
 import orjson
 
+from trainshed.domain.models.version_details import ServedModel
+
 MAX_SAMPLE_BYTES = 64 * 1024  #: larger samples are truncated to one instance
 _MAX_VALUES = 1024  #: per generated input
 _DEFAULT = "serving_default"
 
 
-def sample_request(details: Mapping[str, Any]) -> dict[str, Any]:
-    """The sample instances of a version, their signature and their source, from the version's details.
+def sample_request(served: ServedModel | None) -> dict[str, Any]:
+    """The sample instances of a version, their signature and their source. `served` is None until it is READY.
 
     `source` is `sample` for the warm-up request of its hosts, and `signature` for generated values of the right shape.
     It is empty if neither exists. Of a large sample only the first instance is returned, and `cut` is true.
     """
-    signatures: Mapping[str, Any] = details.get("signatures") or {}
-    sample = details.get("sample") or {}
+    signatures = served.signatures if served else {}
+    sample = (served.sample if served else None) or {}
     instances = sample.get("instances") or []
     name = str(sample.get("signature_name", "")) or _default_signature(signatures)
     source = "sample" if instances else ""

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from trainshed.domain.etags import etag
-from trainshed.domain.jobs.job import LOCAL_ENGINE
+from trainshed.domain.models.version_details import ServedModel, VersionDetails
 from trainshed.domain.times import rfc3339
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError
 
@@ -58,9 +58,7 @@ class Version:
     state: VersionState = VersionState.CREATING
     error: str = ""
     files: str = ""  #: content hash of its snapshot; empty until the files are copied
-    #: facts without an API field: `runtime`, `engine` and `notes` from creation on; `loader`, `detail`, `parity`,
-    #: `sample`, `signatures` and `size` once it is READY
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: VersionDetails
     operation: str = ""  #: id of the operation that creates, updates or deletes it; empty if there is none
     created_us: int
     generation: int = 1  #: incremented by each write; the etag encodes it
@@ -76,12 +74,19 @@ class Version:
     @property
     def runtime(self) -> str:
         """The runtime of its hosts, such as "2.21". Empty for a container, which needs none."""
-        return str(self.details["runtime"])
+        return self.details.runtime
 
     @property
     def engine(self) -> str:
         """The engine of its hosts, chosen at creation."""
-        return str(self.details.get("engine", LOCAL_ENGINE))
+        return self.details.engine
+
+    @property
+    def served(self) -> ServedModel:
+        """The model as its hosts load it. Raises `FailedPreconditionError` if the version was never READY."""
+        if self.details.served is None:
+            raise FailedPreconditionError(f"Version {self.id} is {self.state}, and was never READY.")
+        return self.details.served
 
     @property
     def framework(self) -> str:

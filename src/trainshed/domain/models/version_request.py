@@ -283,9 +283,9 @@ def _notes(body: Mapping[str, Any]) -> tuple[str, ...]:
     return (*((_MACHINE_NOTE,) if "machineType" in body else ()), *((_SCALING_NOTE,) if scales else ()))
 
 
-def notes_after(body: Mapping[str, Any], previous: Sequence[str]) -> list[str]:
+def notes_after(body: Mapping[str, Any], previous: Sequence[str]) -> tuple[str, ...]:
     """The notes of a version after its body changed."""
-    return [note for note in previous if note not in (_MACHINE_NOTE, _SCALING_NOTE)] + list(_notes(body))
+    return (*(note for note in previous if note not in (_MACHINE_NOTE, _SCALING_NOTE)), *_notes(body))
 
 
 #: paths that a patch may name: a whole field of the body, or a part of one

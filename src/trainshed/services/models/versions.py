@@ -22,6 +22,7 @@ from trainshed.domain.models.version import (
     serving_runtime,
     version_body,
 )
+from trainshed.domain.models.version_details import VersionDetails
 from trainshed.domain.models.version_request import (
     PATCHABLE,
     VersionRequest,
@@ -77,7 +78,7 @@ class Versions:
         """Start to create a version. Raises `AlreadyExistsError` if the model has one of that name."""
         request = read_version(body)
         model = self._store.get(project, model_id)
-        details = self._runtime(request) | self._engine(model, request)
+        details = self._details(model, request)
         self._check_uris(project, request.body)
         version = Version(
             project=project,
@@ -142,7 +143,7 @@ class Versions:
             changed = replace(
                 version.with_body(new_body, operation_id),
                 labels=new_labels,
-                details={**version.details, "notes": notes_after(new_body, version.details.get("notes", ()))},
+                details=replace(version.details, notes=notes_after(new_body, version.details.notes)),
             )
             default = model.default_version == version.id
             stored = replace(changed, generation=changed.generation + 1)
@@ -196,7 +197,7 @@ class Versions:
         model, version = self._store.version_listed(project, model_id, version_id)
         return {
             "version": self._body(model, version),
-            **version.details,
+            **version.details.body(),
             "files": version.files,
             "operation": version.operation,
             "progress": self._control.progress(project, model_id, version_id),
@@ -207,11 +208,14 @@ class Versions:
     def sample(self, project: str, model_id: str, version_id: str) -> dict[str, Any]:
         """Return sample instances. They come from the version's details; no host is called."""
         _, version = self._store.version_listed(project, model_id, version_id)
-        return sample_request(version.details)
+        return sample_request(version.details.served)
 
-    def _runtime(self, request: VersionRequest) -> dict[str, Any]:
+    def _details(self, model: Model, request: VersionRequest) -> VersionDetails:
+        """Resolve the runtime, and the engine from the version's own labels or else from those of its model."""
+        labels = {**model.labels, **request.labels}
         if "container" in request.body:
-            return {"runtime": "", "notes": list(request.notes)}
+            engine = self._checks.placement.choose_for_hosts(labels, HOSTED_CONTAINER)
+            return VersionDetails(runtime="", engine=engine, notes=request.notes)
         runtime_request = serving_runtime(request.body.get("runtimeVersion", ""), request.body.get("pythonVersion", ""))
         try:
             choice = self._checks.runtimes.resolve(
@@ -219,13 +223,9 @@ class Versions:
             )
         except InvalidArgumentError as exc:
             raise InvalidArgumentError(str(exc), field=f"version.{exc.field.rpartition('.')[2]}") from None
-        notes = [note for note in (runtime_request.note, *choice.notes, *request.notes) if note]
-        return {"runtime": choice.name, "notes": notes}
-
-    def _engine(self, model: Model, request: VersionRequest) -> dict[str, Any]:
-        """Return the engine of its hosts, from its own labels or else from those of its model."""
-        what = HOSTED_CONTAINER if "container" in request.body else HOSTED_VERSION
-        return {"engine": self._checks.placement.choose_for_hosts({**model.labels, **request.labels}, what)}
+        notes = tuple(note for note in (runtime_request.note, *choice.notes, *request.notes) if note)
+        engine = self._checks.placement.choose_for_hosts(labels, HOSTED_VERSION)
+        return VersionDetails(runtime=choice.name, engine=engine, notes=notes)
 
     def _check_uris(self, project: str, body: Mapping[str, Any]) -> None:
         """Raise `FailedPreconditionError` if files are missing. Buckets of other projects count as missing."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from trainshed.domain.models.version import Version, VersionState, version_body
+from trainshed.domain.models.version_details import ServedModel
 from trainshed.domain.operations import CANCELLED, EMPTY, FAILED_PRECONDITION, Operation, response
 from trainshed.domain.times import now_us
 from trainshed.store.database import Database
@@ -65,6 +67,7 @@ class FakeDeployments:
                 version.to(VersionState.FAILED, error=error), operation.failed(code, error, now_us=now)
             )
             return
-        ready = version.to(VersionState.READY, files="f00", details={**version.details, "loader": "fake"})
+        details = replace(version.details, served=ServedModel(loader="fake"))
+        ready = version.to(VersionState.READY, files="f00", details=details)
         body = response("Version", version_body(ready, default=False))
         self._models.record_version(ready, operation.succeeded(body, now_us=now))

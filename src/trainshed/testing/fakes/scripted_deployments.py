@@ -13,13 +13,14 @@ from trainshed.buckets.backend import BackendRouter
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.config import Home
 from trainshed.control.deployments.completion import DeploymentStores
-from trainshed.control.deployments.controller import DeploymentController, find_parity_twin
+from trainshed.control.deployments.controller import DeploymentController, find_parity
 from trainshed.control.deployments.model_files import ModelFileStore
 from trainshed.control.deployments.provisioner import HostResources, ProvisionerDeps, VersionProvisioner
 from trainshed.control.uri_resolver import UriResolver
 from trainshed.domain.models.hosting import ServingState
 from trainshed.domain.models.model import Model
 from trainshed.domain.models.version import Version, VersionState
+from trainshed.domain.models.version_details import VersionDetails
 from trainshed.domain.objects import ObjectDraft
 from trainshed.domain.operations import Operation, OperationType
 from trainshed.domain.times import now_us
@@ -124,7 +125,7 @@ class Shed:
                     uri_resolver=UriResolver(
                         buckets=self.home.buckets, backend=BackendRouter(self.tree, {}), owner=self._owner
                     ),
-                    find_parity_twin=find_parity_twin(self.models),
+                    find_parity=find_parity(self.models),
                 ),
                 self.hosts,
                 HostResources(cpus=2, memory_bytes=8 << 30, load_timeout_s=self.load_timeout_s, body_limit=1 << 20),
@@ -164,7 +165,7 @@ class Shed:
             model="m",
             id=name,
             body={"deploymentUri": uri, **body},
-            details={"runtime": "2.21", "notes": []},
+            details=VersionDetails(runtime="2.21"),
             created_us=now_us(),
         )
         operation_id = OperationType.CREATE_VERSION.id("m", name, now_us=now_us())
