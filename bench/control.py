@@ -106,7 +106,7 @@ def bare_commits_per_s(count: int = 500) -> float:
 
 
 def fill_queue(server: RunningServer, jobs: Submitter, total: int) -> float:
-    """Queue so many jobs behind one that sleeps in the only slot. The seconds that their creation took."""
+    """Queue `count` jobs behind one that sleeps in the only slot. Returns the seconds of their creation."""
     jobs.submit("sleeper", SLEEPER)
     jobs.wait("sleeper", {"RUNNING"})
     given = training(jobs, "sleeper")
@@ -143,7 +143,7 @@ def many_jobs(total: int) -> list[Row]:
 
 
 def looks(connection: Connection, total: int) -> list[Row]:
-    """Looking at a queue in the ways that people and programs do, against the least that a request can cost."""
+    """Reads of a queue, compared with the cheapest request."""
     health = timed(lambda: connection.call("GET", "/healthz"), LOOKS)
     asked = (
         ("list, 100 a page", f"{JOBS}?pageSize=100", "p99 < 100 ms"),

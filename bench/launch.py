@@ -37,7 +37,7 @@ FOR_EVER = 1_000_000_000
 TRAINING = 3  #: replicas of the gang that train
 WINDOW_S = 1.0
 SETTLE_S = 0.3
-LIMIT_S = 300.0
+RUN_TIMEOUT_S = 300.0
 JOB, ONE_SESSION, OWN_SESSIONS = "a job", "by hand", "by hand, each with setsid"
 
 #: Between-graph replication on asynchronous parameter servers, on data of MNIST's shape. Prints when what happened, and
@@ -158,7 +158,7 @@ def steps_in(counts: Path) -> int:
 
 
 def wait_until_all_train(counts: Path) -> None:
-    wait_for(lambda: sum(file.stat().st_size > 0 for file in counts.iterdir()), TRAINING.__eq__, within_s=LIMIT_S)
+    wait_for(lambda: sum(file.stat().st_size > 0 for file in counts.iterdir()), TRAINING.__eq__, within_s=RUN_TIMEOUT_S)
     time.sleep(2.0)
 
 
@@ -264,7 +264,7 @@ class Gang:
     def _events(self, name: str, *, until: str) -> list[dict[str, Any]]:
         """The journal, once it has this event. The server is not asked: to answer would take time from the training."""
         journal = self._jobs.attempt(name) / "journal.jsonl"
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + RUN_TIMEOUT_S
         while True:
             lines = journal.read_text().splitlines() if journal.exists() else []
             events = [json.loads(line) for line in lines]

@@ -1,4 +1,4 @@
-"""Load on an HTTP address by wrk, and what comes of it."""
+"""Load on a URL by wrk, and its results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ end
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a server did under load."""
+    """Results of a server under load."""
 
     rate: float  #: requests per second
     p50_ms: float
@@ -35,13 +35,13 @@ class Load:
 
 
 def ask_for_wrk() -> None:
-    """End with a sentence if there is none."""
+    """Exit with an error if wrk is missing."""
     if shutil.which("wrk") is None:
         raise SystemExit("This bench needs wrk. Install it with: apt-get install wrk")
 
 
 def drive(url: str, body: bytes, *, concurrency: int, seconds: float, token: str = "") -> Load:
-    """Send `body` again and again over so many connections. `RuntimeError` if a single answer was bad."""
+    """Send `body` repeatedly over several connections. Raises `RuntimeError` if a response was bad."""
     with tempfile.TemporaryDirectory() as scratch:
         script, content = Path(scratch) / "post.lua", Path(scratch) / "body"
         script.write_text(_SCRIPT)

@@ -44,9 +44,9 @@ PROJECT = "parity"
 BUCKET = f"{PROJECT}-ml"
 LOCAL, RAY = "local", "ray"
 RUNTIME = "2.21"
-LIMIT_S = 1500.0
-SHOWN = 20  #: points of a curve
-#: What machine types of the samples ask for is much more than the machine has that the nodes share.
+RUN_TIMEOUT_S = 1500.0
+MAX_SHOWN_POINTS = 20  #: of a curve
+#: machine types of the samples request much more than the machine has
 SHARE = 0.25
 NODE = NodeSize(cpus=16, memory_gb=128)
 
@@ -114,7 +114,7 @@ class Course:
             self._trainshed("buckets", "cp", *files, f"gs://{BUCKET}/{name}/")
 
     def run(self, sample: Sample, engine: str) -> Outcome:
-        """Submit a sample to an engine and wait for its end, whatever that is."""
+        """Submit a sample to an engine and wait until it ends."""
         self._count += 1
         job = f"{sample.name}_{engine}_{self._count}"
         folder = SAMPLES / sample.name
@@ -133,12 +133,12 @@ class Course:
         return "\n".join(f"{entry.get('replica', '')}\t{entry['message']}" for entry in answer["entries"][-40:])
 
     def _wait(self, job: str) -> None:
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + RUN_TIMEOUT_S
         while (state := self._server.call("GET", f"/v1/projects/{PROJECT}/jobs/{job}")["state"]) not in (
             *("SUCCEEDED", "FAILED", "CANCELLED"),
         ):
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{job} is {state} after {LIMIT_S:.0f} s:\n{self.last_words(job)}")
+                raise RuntimeError(f"{job} is {state} after {RUN_TIMEOUT_S:.0f} s:\n{self.last_words(job)}")
             time.sleep(0.5)
         if state != "SUCCEEDED":
             sys.stderr.write(f"{job}: {state}\n{self.last_words(job)}\n")
@@ -222,11 +222,11 @@ class Verdict:
 
 
 def shown(verdict: Verdict) -> Iterator[str]:
-    """The curves themselves, as far as they are short."""
+    """The curves themselves, if they are short."""
     for name in verdict.local.curves:
         for where, run in (("local", verdict.local), ("local again", verdict.again), ("Ray", verdict.ray)):
             curve = run.curves.get(name, ())
-            points = " ".join(f"{step:g}:{value:.4g}" for step, value in curve[:: 1 + len(curve) // SHOWN])
+            points = " ".join(f"{step:g}:{value:.4g}" for step, value in curve[:: 1 + len(curve) // MAX_SHOWN_POINTS])
             yield f"{verdict.sample}, {name}, {where}: {points}"
 
 
@@ -243,7 +243,7 @@ def compare(course: Course, sample: Sample) -> Verdict:
 
 
 def table(verdicts: Sequence[Verdict], place: str) -> str:
-    """What the page shows."""
+    """The text of the page."""
     lines = [
         f"Run on {datetime.now(UTC):%Y-%m-%d} with Ray {RAY_VERSION}, on a head and two nodes {place}.",
         "",

@@ -32,9 +32,9 @@ PROJECT = "bench-ray"
 RUNTIME = "2.21"
 LOCAL, RAY, BARE = "local", "ray", "bare"
 STEPS = 2000
-AT_ONCE = 12  #: small jobs that fit on the three nodes
-LIMIT_S = 1800.0
-LOOK_S = 1.0  #: between two looks at many jobs
+MAX_CONCURRENT_JOBS = 12  #: small jobs that fit on the three nodes
+RUN_TIMEOUT_S = 1800.0
+POLL_INTERVAL_S = 1.0  #: of the states of many jobs
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 
 SMALL = "import time; time.sleep(0.2); print('done')"
@@ -143,13 +143,13 @@ class Bench:
         given = self._uploaded("gang", trainer(tuned=True), scaleTier="CUSTOM", **machines, **counts)
         began = time.time()
         job = self._submit(given | {"args": [f"--steps={STEPS}"]}, engine)
-        self._jobs.wait(job, {"SUCCEEDED"}, timeout_s=LIMIT_S)
+        self._jobs.wait(job, {"SUCCEEDED"}, timeout_s=RUN_TIMEOUT_S)
         return measured(began, self._jobs.lines(job))
 
     def gang_as_actors(self) -> Run:
         python = EnvironmentDir(CACHE / CATALOGUE[RUNTIME].key).python
         words = (self._cluster.client_address, str(python), trainer(tuned=True), f"--steps={STEPS}")
-        told = json.loads(self._cluster.python(BARE_GANG, *words, timeout_s=LIMIT_S).splitlines()[-1])
+        told = json.loads(self._cluster.python(BARE_GANG, *words, timeout_s=RUN_TIMEOUT_S).splitlines()[-1])
         return measured(told["began"], told["lines"])
 
     def small_jobs(self, count: int, engine: str, *, meanwhile: Callable[[], None] | None = None) -> Many:
@@ -174,7 +174,7 @@ class Bench:
         """Seconds."""
         python = EnvironmentDir(CACHE / CATALOGUE["python"].key).python
         words = (self._cluster.client_address, str(count), str(python), SMALL)
-        return float(self._cluster.python(BARE_JOBS, *words, timeout_s=LIMIT_S).split()[-1])
+        return float(self._cluster.python(BARE_JOBS, *words, timeout_s=RUN_TIMEOUT_S).split()[-1])
 
     def _uploaded(self, name: str, source: str, **training: Any) -> dict[str, Any]:
         """The trainingInput of a job with this source, which has run once: all that is cached is there."""
@@ -182,7 +182,7 @@ class Bench:
             training.setdefault("runtimeVersion", RUNTIME)
             self._jobs.submit(f"first_{name}", source, **training)
             self._given[name] = dict(
-                self._jobs.wait(f"first_{name}", {"SUCCEEDED"}, timeout_s=LIMIT_S)["trainingInput"]
+                self._jobs.wait(f"first_{name}", {"SUCCEEDED"}, timeout_s=RUN_TIMEOUT_S)["trainingInput"]
             )
         return self._given[name]
 
@@ -194,12 +194,12 @@ class Bench:
         return name
 
     def _wait(self, names: Sequence[str], count: int) -> None:
-        """Until so many of them have ended. Looks seldom: whoever looks has the same two cores."""
-        deadline = time.monotonic() + LIMIT_S
+        """Wait until `count` jobs have ended. Polls rarely: the poller uses the same two cores."""
+        deadline = time.monotonic() + RUN_TIMEOUT_S
         while (ended := self._ended(names)) < count:
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{ended} of {len(names)} small jobs have ended after {LIMIT_S:g} s")
-            time.sleep(LOOK_S)
+                raise RuntimeError(f"{ended} of {len(names)} small jobs have ended after {RUN_TIMEOUT_S:g} s")
+            time.sleep(POLL_INTERVAL_S)
 
     def _ended(self, names: Sequence[str]) -> int:
         """How many have. They are the newest ones, which come first."""
@@ -228,7 +228,7 @@ def bench() -> Iterator[tuple[Bench, RayCluster]]:
         home = scratch / "home"
         home.mkdir()
         (home / "runtimes").symlink_to(CACHE)
-        size = NodeSize(cpus=AT_ONCE // 3, memory_gb=128)
+        size = NodeSize(cpus=MAX_CONCURRENT_JOBS // 3, memory_gb=128)
         with RayCluster(ray_environment(CACHE), scratch / "cluster", size=size, runtimes=CACHE) as cluster:
             settings = cluster.settings() | {"ray_placement": "spread", "ray_cpu_share": 0.25, "warm_start": "off"}
             server = RunningServer(home, settings).start()

@@ -18,7 +18,7 @@ CLUSTERS = DOCS / "clusters.md"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One measurement, what it is compared with in the same run, and what we aim for."""
+    """One measurement, its comparison from the same run, and the target."""
 
     what: str
     value: str
@@ -53,14 +53,14 @@ def publish(bench: str, rows: Sequence[Row], *, keep: bool = False) -> None:
 
 
 def replace_between(path: Path, bench: str, text: str) -> None:
-    """Put a text between the marks of a bench in a page."""
+    """Replace the text between the marks of a bench in a page."""
     found = _place(path, bench)
     before, after = path.read_text()[: found.start(1)], path.read_text()[found.end(1) :]
     path.write_text(f"{before}\n{text}\n{after}")
 
 
 def between(path: Path, bench: str) -> str:
-    """What stands there now."""
+    """The current text between the marks."""
     return _place(path, bench)[1]
 
 

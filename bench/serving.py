@@ -39,7 +39,7 @@ PEERS = Path(__file__).resolve().parent / "peers"
 CACHE = ROOT / ".cache"
 PROJECT = "bench-serving"
 RUNTIME = "2.21"
-START_S = 180.0
+START_TIMEOUT_S = 180.0
 SHAPES = ((1, 1), (1, 16), (1, 64), (32, 1), (32, 16), (32, 64))  #: instances a request, concurrency
 AIMS = {(1, 1): "0.88 of the bound", (1, 16): "0.95 of the bound", (1, 64): "0.95 of the bound"}
 
@@ -56,7 +56,7 @@ def as_instances(count: int) -> bytes:
 
 
 def as_tensor(count: int) -> bytes:
-    """The Open Inference Protocol, which Triton and MLServer speak."""
+    """A body of the Open Inference Protocol, for Triton and MLServer."""
     flat = [value for row in rows_of(count) for value in row]
     return json.dumps(
         {"inputs": [{"name": "inputs", "shape": [count, 784], "datatype": "FP32", "data": flat}]}
@@ -122,7 +122,7 @@ def interpreter() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A system that answers."""
+    """A running system."""
 
     name: str
     url: str
@@ -187,8 +187,8 @@ def running(system: System, model: Path, scratch: Path) -> Iterator[Target]:
 
 
 def first_answer_s(url: str, body: bytes, began: float, *, alive: Callable[[], bool], token: str = "") -> float:
-    """Ask until there is a good answer."""
-    while alive() and time.perf_counter() - began < START_S:
+    """Poll until there is a successful response."""
+    while alive() and time.perf_counter() - began < START_TIMEOUT_S:
         request = urllib.request.Request(url, body, {"content-type": "application/json"})
         if token:
             request.add_header("authorization", f"Bearer {token}")

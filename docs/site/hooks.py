@@ -1,4 +1,4 @@
-"""What mkdocs does besides: pages that lie outside of docs/, and a look whether the site stands on its own.
+"""Hooks of mkdocs: pages outside of docs/, and a check that the site loads nothing from other hosts.
 
 Links are written for a code host, where README.md and docs/ are folders of one tree. In the site all pages are below
 one root, so a link that leaves docs/ is bent to where that page is there.
@@ -16,14 +16,14 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: what a page would load from another host as soon as it is opened; links that a reader follows are fine
+#: what a page would load from another host when it is opened; links are allowed
 FOREIGN = re.compile(
     r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//|<link\b[^>]*\bhref=["']?(?:https?:)?//"""
 )
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that lie elsewhere in the project."""
+    """Add the pages outside of docs/."""
     pages = {"readme.md": ROOT / "README.md", "changelog.md": ROOT / "CHANGELOG.md"}
     for path in [*ROOT.glob("samples/**/README.md"), *ROOT.glob("samples/**/ORIGIN.md")]:
         pages[path.relative_to(ROOT).as_posix()] = path
@@ -33,7 +33,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Bend links across the border of docs/."""
+    """Rewrite links between docs/ and other folders."""
     if page.file.src_uri == "readme.md":
         return markdown.replace("](docs/", "](").replace("](CHANGELOG.md", "](changelog.md")
     if "/" not in page.file.src_uri:
@@ -43,7 +43,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """A page that loads something from elsewhere is an error: the site must work without a network."""
+    """Fail if a page loads something from another host: the site must work without a network."""
     found = FOREIGN.search(output)
     if found:
         raise PluginError(f"{page.file.src_uri} loads something from another host: {found.group()}")

@@ -40,7 +40,7 @@ RUN_FIRST_S = 30  # for some steps and some requests to show
 
 
 def ready(page: Page, place: str) -> None:
-    """Wait for what a page is about, by its test id or by a selector."""
+    """Wait for an element, by its test id or by a selector."""
     found = page.locator(place[1:]) if place.startswith("=") else page.get_by_test_id(place)
     expect(found.first).to_be_visible(timeout=WAIT_MS)
 
@@ -61,7 +61,7 @@ def scrolls_to_the_charts(page: Page) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A place of the console, what must be there, and what is done first."""
+    """A page of the console, the element to wait for, and the steps before."""
 
     place: str
     wait: str
@@ -91,7 +91,7 @@ PICTURES = {
 
 
 class Project:
-    """What the pictures show: made with the same commands that a person types."""
+    """The content of the pictures, created by the command line."""
 
     def __init__(self, server: RunningServer, scratch: Path) -> None:
         self._server = server
@@ -176,7 +176,7 @@ class Project:
 
 
 def take(browser: Browser, server: RunningServer, name: str, running: str) -> None:
-    """One picture, with few enough colours to be small."""
+    """Take one picture, with few colours to keep it small."""
     how = PICTURES[name]
     context = browser.new_context(
         viewport={"width": how.width, "height": how.height}, color_scheme=how.scheme, reduced_motion="reduce"

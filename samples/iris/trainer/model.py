@@ -40,7 +40,7 @@ class IrisNet(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name=name) for name in FEATURES])
     def serve(self, *columns):
-        """What a deployed version answers: one row for each flower."""
+        """The serving signature: one row for each flower."""
         logits = self(tf.stack(columns, axis=1))
         best = tf.argmax(logits, axis=1)
         return {

@@ -146,7 +146,7 @@ def main():
     parser.add_argument("--output-dir", default=output, help="where the files go (%(default)s)")
     parser.add_argument("--source-dir", help="the folder with MNIST's four files, if not the one that ships")
     parser.add_argument("--gzip", action="store_true", help="write train.tfr.gz and eval.tfr.gz")
-    parser.add_argument("--limit", type=int, help="only so many images of each part")
+    parser.add_argument("--limit", type=int, help="maximum number of images of each part")
     args = parser.parse_args()
     source = args.source_dir or find_source()
     os.makedirs(args.output_dir, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The convolutional network, the records it learns from, and how a checkpoint of it is measured and exported.
+"""The convolutional network, the records it learns from, and the evaluation and export of a checkpoint.
 
 Graphs and sessions of TensorFlow 1: they are how parameter servers that serve independent workers are written.
 """
@@ -16,7 +16,7 @@ SHUFFLED = 20_000  # records in the pool that batches are drawn from
 
 
 def read_records(paths):
-    """A dataset of (784 bytes, digit) from TFRecord files, gzipped ones if their names say so."""
+    """A dataset of (784 bytes, digit) from TFRecord files, gzipped if their names end with `.gz`."""
 
     def parse(records):
         wanted = {
@@ -36,7 +36,7 @@ def scaled(images):
 
 
 def training_batches(paths, batch_size, seed):
-    """Images and digits for one step, without end. Each worker has a seed of its own, and so an order of its own."""
+    """Images and digits for one step, without end. Each worker has its own seed, and so its own order."""
     data = read_records(paths).unbatch().repeat().shuffle(SHUFFLED, seed=seed).batch(batch_size).prefetch(2)
     images, labels = tf.data.make_one_shot_iterator(data).get_next()
     return scaled(images), labels
@@ -88,7 +88,7 @@ def training_step(images, labels, learning_rate, train_steps):
 
 
 class Evaluator:
-    """Measures checkpoints on a test set, in a graph and a session of its own on this machine."""
+    """Evaluates checkpoints on a test set, in a separate graph and session on this machine."""
 
     def __init__(self, paths, batch_size, batches, config):
         with tf.Graph().as_default() as graph:

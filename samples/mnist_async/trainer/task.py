@@ -58,7 +58,7 @@ def data_files(parser, args, given, name):
 
 
 class Task:
-    """Who this process is, from TF_CONFIG: without one, a master without a cluster."""
+    """The task of this process, from TF_CONFIG. Without one: a master without a cluster."""
 
     def __init__(self, config):
         self.job = config.get("job", {})
@@ -74,11 +74,11 @@ class Task:
         return bool(self.cluster.get("ps"))
 
     def seed(self):
-        """Another number for each worker, or all of them would compute the same gradients."""
+        """A different seed for each worker, so that their gradients differ."""
         return 0 if self.chief else 1 + self.index
 
     def session_config(self):
-        """Threads for this process's share of the cores; other workers can come and go without it noticing."""
+        """A session config with this process's share of the cores; it ignores other workers."""
         threads = int(os.environ.get("OMP_NUM_THREADS") or 0) or self._cores()
         config = tf.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=max(2, threads))
         if self.distributed:
@@ -122,7 +122,7 @@ class Progress:
         self._began = None
 
     def start(self, step):
-        """Training begins, at this global step. The first step has a line of its own."""
+        """Start at this global step. The first step has its own line."""
         self._began = time.monotonic()
         self.resume(step)
         self._last_line = 0.0
@@ -135,7 +135,7 @@ class Progress:
         self._skipped = False
 
     def skip_to(self, step):
-        """Go on after an evaluation, which the step that is about to be recorded had to wait for."""
+        """Continue after an evaluation, without its time."""
         self.resume(step)
         self._skipped = True
 
@@ -173,7 +173,7 @@ def summarize(writer, step, values):
 
 
 class Evaluation(tf.train.SessionRunHook):
-    """Saves checkpoints, and saves and measures one at an interval and at the end. The master's hook."""
+    """The master's hook: saves checkpoints, and evaluates one at an interval and at the end."""
 
     def __init__(self, args, saver, progress, evaluator):
         self._args, self._saver, self._progress, self._evaluator = args, saver, progress, evaluator
@@ -261,7 +261,7 @@ def train(args, task, target, config):
 
 
 def finish(args, result):
-    """Export what the last evaluation measured, and say how good it is."""
+    """Export the checkpoint of the last evaluation, and print its metrics."""
     checkpoint, step, loss, accuracy = result
     path = export(checkpoint, os.path.join(args.output_dir, "export", "Servo"))
     logging.info("Exporting prediction graph to %s", path)

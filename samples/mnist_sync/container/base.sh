@@ -31,7 +31,7 @@ for name in bin sbin lib lib64; do
     ln -s "usr/$name" "$scratch/root/$name"
 done
 
-# What Python and most wheels need, with all that these packages depend on, as far as it is installed here.
+# The packages that Python and most wheels need, with those of their dependencies that are installed.
 apt-cache depends --recurse --installed --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces \
     --no-enhances python3 libstdc++6 dash coreutils | grep '^[a-z0-9]' | sort -u >"$scratch/packages"
 xargs dpkg-query --listfiles <"$scratch/packages" 2>/dev/null |

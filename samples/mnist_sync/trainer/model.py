@@ -24,7 +24,7 @@ def read(folder, part):
 
 
 def create_model(steps):
-    """Three convolutions and two dense layers, compiled to be trained for so many steps.
+    """Three convolutions and two dense layers, compiled for a training of `steps` steps.
 
     Call it within the scope of a strategy. The learning rate falls along a cosine: the last steps, at a low rate, are
     worth more than several epochs at a constant one.

@@ -7,7 +7,7 @@ import os
 
 
 class Cluster:
-    """`type` and `index` of this replica, and how many there are of each type. Alone: a chief with nobody else."""
+    """`type` and `index` of this replica, and how many there are of each type. Without TF_CONFIG: a chief alone."""
 
     def __init__(self, config):
         self.members = config.get("cluster", {})
