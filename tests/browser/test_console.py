@@ -52,11 +52,18 @@ def test_a_session_that_has_ended_leads_to_the_sign_in_page_and_back(page: Page,
     expect(page.get_by_test_id("jobs")).to_be_visible()
 
 
+#: Presses keys one after the other, without a round trip between them.
+TYPE = """
+(keys) => {
+  for (const key of keys) document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+}
+"""
+
+
 def test_keys_lead_everywhere(page: Page) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
     for key, title in (("j", "Jobs"), ("m", "Models"), ("b", "Buckets"), ("o", "Overview")):
-        page.keyboard.press("g")
-        page.keyboard.press(key)
+        page.evaluate(TYPE, ["g", key])  # at once: the second one counts for a short time only
         expect(page.get_by_role("heading", level=1)).to_have_text(title)
         expect(page.locator("nav [aria-current=page]")).to_have_text(title)
         expect(page).to_have_title(re.compile(title))

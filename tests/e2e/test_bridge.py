@@ -38,10 +38,7 @@ def link(cluster: RayCluster, scratch: Path) -> Iterator[BridgeProcess]:
         home, address=cluster.address, python=lambda: ray_environment(RUNTIMES), ship=lambda: ship(home.node)
     )
     link.begin()
-    deadline = time.monotonic() + 180
-    while not link.cluster().reachable:
-        assert time.monotonic() < deadline, (home.bridge_folder / "log").read_text()
-        time.sleep(0.1)
+    wait_for(link.cluster, lambda cluster: cluster.reachable, within_s=180.0)
     yield link
     link.close()
 
@@ -91,17 +88,12 @@ def test_one_replica_runs_and_leaves_nothing(link: BridgeProcess, attempt: GangR
 
 
 def test_room_is_there_or_waited_for(link: BridgeProcess) -> None:
-    gang = "trainshed/p/large/1"
-    link.reserve(gang, {MASTER: {"CPU": 64}}, "PACK")
-    time.sleep(1)
-    assert not link.reserve(gang, {MASTER: {"CPU": 64}}, "PACK")
-    link.release(gang)
-    link.reserve(gang, {MASTER: {"CPU": 1, "GPU": 0}}, "PACK")
-    deadline = time.monotonic() + 120
-    while not link.reserve(gang, {MASTER: {"CPU": 1, "GPU": 0}}, "PACK"):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    link.release(gang)
+    large, small = "trainshed/p/large/1", "trainshed/p/small/1"
+    assert not link.reserve(large, {MASTER: {"CPU": 64}}, "PACK")
+    wait_for(lambda: link.reserve(small, {MASTER: {"CPU": 1, "GPU": 0}}, "PACK"), bool, within_s=120.0)
+    assert not link.reserve(large, {MASTER: {"CPU": 64}}, "PACK")
+    link.release(large)
+    link.release(small)
 
 
 def test_a_replica_is_told_which_devices_are_its_own(attempt: GangRun) -> None:

@@ -7,13 +7,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from trainshed.testing.contracts.engines import wait_for
-from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.processes.servers import RunningServer, stand_in
 
 PROJECT = "cli-jobs"
 BUCKET = "gs://cli-jobs"
@@ -301,7 +300,8 @@ def test_a_stream_goes_on_after_the_server_was_killed_and_started_again(
     process = run.start(*words)
     _read_to(process, "step 5")
     own_server.kill()
-    time.sleep(0.5)  # it is refused meanwhile, and tries again
+    with stand_in(own_server.url) as asked:  # it is turned away meanwhile, and tries again
+        asked.accept()[0].close()
     process.send_signal(signal.SIGSTOP)  # for a few seconds alone, and a slow machine takes longer to start a server
     try:
         own_server.start()

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -97,7 +96,7 @@ def test_a_paused_machine_stands_still(network: Network, tmp_path: Path) -> None
     machine.pause()
     wait_for(lambda: {_state(pid) for pid in machine.pids()}, {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}.issuperset)
     size = _size(machine.folder / "home" / "count")
-    time.sleep(0.3)
+    assert machine.run(["true"]).returncode == 0  # what starts now is not paused, and takes its time
     assert _size(machine.folder / "home" / "count") == size
     machine.resume()
     wait_for(lambda: _size(machine.folder / "home" / "count"), lambda now: now > size, within_s=60.0)
@@ -120,7 +119,8 @@ def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path; from trainshed.testing.clusters.machines import Network\n"
         "made = Network(Path(sys.argv[1])).machine('one'); made.start(['sleep', '1000'], Path(sys.argv[1]) / 'log')\n"
-        "time.sleep(0.3); print(made.host, flush=True); time.sleep(1000)"
+        "while not made.pids(): time.sleep(0.01)\n"
+        "print(made.host, flush=True); time.sleep(1000)"
     )
     run = subprocess.Popen([sys.executable, "-c", program, tmp_path], stdout=subprocess.PIPE, text=True)
     assert run.stdout is not None

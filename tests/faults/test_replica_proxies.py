@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from trainshed.node.process.exit_status import NODE_LOST
@@ -123,14 +124,25 @@ def _has_told(attempt: GangRun, line: str) -> bool:
     return line in attempt.lines(MASTER)
 
 
+def _count(attempt: GangRun) -> int:
+    """How many lines the replica has written, whether they have arrived or not."""
+    return (attempt.signs / "count").read_text().count("\n")
+
+
+def _has_counted(attempt: GangRun, number: int) -> bool:
+    return _count(attempt) >= number
+
+
 def test_no_line_is_lost_or_told_twice_while_the_link_comes_and_goes(attempt: GangRun, link: LocalBridge) -> None:
-    counts = "for number in range(400):\n    print('line', number, flush=True)\n    time.sleep(0.01)\n"
+    counts = (
+        "for number in range(400):\n    print('line', number, flush=True)\n    note('count')\n    time.sleep(0.01)\n"
+    )
     attempt.launch(counts, MASTER)
     attempt.started(1)
     for number in (10, 100, 200, 300):
         wait_until(partial(_has_told, attempt, f"line {number}"), attempt)
         link.stop()
-        time.sleep(0.4)
+        wait_until(partial(_has_counted, attempt, _count(attempt) + 20), attempt)
         link.start()
     assert attempt.ended()["outcome"] == "SUCCEEDED"
     told = [line for line in attempt.lines(MASTER) if line.startswith("line ")]
@@ -141,7 +153,7 @@ def test_no_line_is_lost_or_told_twice_while_the_link_comes_and_goes(attempt: Ga
 def test_a_gang_whose_link_is_away_when_it_starts_waits_for_it(attempt: GangRun, link: LocalBridge) -> None:
     link.stop()
     attempt.launch("", MASTER)
-    time.sleep(0.5)
+    wait_until(lambda: "replica_started" in [event["event"] for event in attempt.journal()], attempt)
     assert not attempt.starts()
     link.start()
     assert attempt.ended()["outcome"] == "SUCCEEDED"
@@ -179,7 +191,8 @@ def test_nothing_is_left_when_the_one_who_holds_the_keeper_is_gone(attempt: Gang
 def test_a_replica_that_nobody_asks_for_ends_when_its_lease_does(attempt: GangRun, link: LocalBridge) -> None:
     attempt.launch("wait()", MASTER, lease_s=6.0)
     [(_, pid, _)] = attempt.started(1)
-    time.sleep(8)
+    created_s = psutil.Process(pid).create_time()
+    wait_until(lambda: time.time() > created_s + 8 or not alive(pid), attempt)
     assert alive(pid), "a link asks for it all the time"
     link.stop()
     wait_until(lambda: not alive(pid), attempt)

@@ -45,9 +45,9 @@ def wrong(line: str) -> str:
     return f"{known[0]} has no {', '.join(sorted(asked - there))}" if asked - there else ""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_what_a_page_types_is_there(page: Path) -> None:
-    assert [reason for line in typed(page.read_text()) if (reason := wrong(line))] == []
+def test_what_a_page_types_is_there() -> None:
+    found = ((page, wrong(line)) for page in PAGES for line in typed(page.read_text()))
+    assert [f"{page.relative_to(ROOT)}: {reason}" for page, reason in found if reason] == []
 
 
 def test_enough_lines_are_found_to_mean_something() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from trainshed.artifacts import staging
 from trainshed.artifacts.staging import Package
 from trainshed.node.remote.fetch import FetchError, fetch_all
 from trainshed.testing.clusters.node_tokens import fetch_token_of
-from trainshed.testing.processes.servers import RunningServer, ask, files_of
+from trainshed.testing.processes.servers import RunningServer, ask, files_of, stand_in
 from trainshed.testing.workloads.submitter import Submitter
 
 CONTENT = os.urandom(2_500_000)
@@ -114,7 +113,8 @@ def test_a_server_that_is_away_is_waited_for(own_server: RunningServer, tmp_path
     found: list[bytes] = []
     fetching = threading.Thread(target=lambda: found.append(sender.fetch(tmp_path / "cache")))
     fetching.start()
-    time.sleep(0.5)
+    with stand_in(own_server.tls_url) as asked:
+        asked.accept()[0].close()
     assert found == []
     own_server.start()
     fetching.join(180)

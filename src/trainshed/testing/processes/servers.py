@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -104,6 +106,15 @@ def files_of(home: Path) -> Iterator[tuple[Path, bytes]]:
                 continue
             if content is not None:
                 yield path, content
+
+
+@contextlib.contextmanager
+def stand_in(url: str) -> Iterator[socket.socket]:
+    """Listen in place of a killed server, to see that a client asks for it. Nothing responds."""
+    address = urlsplit(url)
+    with socket.create_server((str(address.hostname), int(address.port or 0))) as listener:
+        listener.settimeout(START_TIMEOUT_S)
+        yield listener
 
 
 class RunningServer:
