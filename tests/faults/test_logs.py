@@ -17,6 +17,7 @@ from trainshed.domain.iam import Principal, Role
 from trainshed.domain.logs import LogCursor, LogSelection
 from trainshed.node.supervisor import log_writer as node_logs
 from trainshed.services.logs.entries import LogEntries, LogQuery
+from trainshed.services.logs.pages import LogPage, LogPageRequest, LogPages
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.testing.processes.servers import RunningServer
@@ -49,11 +50,20 @@ def logs(jobs: JobStore, home: Home) -> LogEntries:
     return LogEntries(jobs, home)
 
 
-def lines(logs: LogEntries) -> Iterator[str]:
+@pytest.fixture
+def pages(jobs: JobStore, home: Home) -> LogPages:
+    return LogPages(jobs, home)
+
+
+def follow(pages: LogPages, selection: LogSelection, cursor: LogCursor | None) -> LogPage:
+    return pages.page("proj", "j", LogPageRequest(selection=selection, cursor=cursor))
+
+
+def lines(pages: LogPages) -> Iterator[str]:
     """All lines of the job's replicas and about its log, by cursor; each answer must be JSON."""
     cursor = None
     while True:
-        batch = logs.follow("proj", "j", EVERYTHING, cursor)
+        batch = follow(pages, EVERYTHING, cursor)
         orjson.dumps([entry.body() for entry in batch.entries])
         yield from (entry.message for entry in batch.entries if entry.message != "Job queued.")
         cursor = batch.cursor
@@ -85,31 +95,31 @@ def file_for_folder(job: WrittenJob, secret: Path) -> None:
 
 @pytest.mark.parametrize("replace", [link_file, link_folder, fifo, folder, file_for_folder])
 def test_a_log_that_was_replaced_is_not_followed(
-    job: WrittenJob, logs: LogEntries, tmp_path: Path, replace: Callable[[WrittenJob, Path], None]
+    job: WrittenJob, logs: LogEntries, pages: LogPages, tmp_path: Path, replace: Callable[[WrittenJob, Path], None]
 ) -> None:
     secret = tmp_path / "secret" / "log.jsonl"
     secret.parent.mkdir()
     secret.write_text('{"t": 1763000000000001, "r": "m", "s": "INFO", "m": "the secret"}\n')
     replace(job, secret)
-    [line] = lines(logs)
+    [line] = lines(pages)
     assert line.startswith("The log of this attempt can't be read: ")
     for order in ("timestamp asc", "timestamp desc"):
         page = logs.entries(OWNER, LogQuery(resource_names=("projects/proj",), order_by=order))
         assert sorted(entry.message for entry in page.entries) == ["Job queued.", line]
-    batch = logs.follow("proj", "j", EVERYTHING, None)
-    assert logs.follow("proj", "j", EVERYTHING, batch.cursor).entries == []
+    batch = follow(pages, EVERYTHING, None)
+    assert follow(pages, EVERYTHING, batch.cursor).entries == []
 
 
-def test_a_log_cut_at_any_byte_is_read_once_and_whole(job: WrittenJob, logs: LogEntries) -> None:
+def test_a_log_cut_at_any_byte_is_read_once_and_whole(job: WrittenJob, pages: LogPages) -> None:
     job.say([(T0 + 1, "one"), (T0 + 2, "twö"), (T0 + 3, "three")])
     whole = job.path.read_bytes()
     job.path.unlink()
     job.append(b"")
     for cut in range(len(whole) + 1):
         job.path.write_bytes(whole[:cut])
-        first = logs.follow("proj", "j", EVERYTHING, None)
+        first = follow(pages, EVERYTHING, None)
         job.path.write_bytes(whole)
-        second = logs.follow("proj", "j", EVERYTHING, LogCursor.read(str(first.cursor)))
+        second = follow(pages, EVERYTHING, LogCursor.read(str(first.cursor)))
         told = [entry.message for entry in [*first.entries, *second.entries]]
         assert told == ["Job queued.", "one", "twö", "three"], cut
 
@@ -134,17 +144,17 @@ def write_by_supervisor(job: WrittenJob, data: bytes, *, piece: int = MB) -> Non
         b'{"t": 1, "m": "a line in disguise"}',
     ],
 )
-def test_odd_bytes_of_a_trainer_arrive_as_text(job: WrittenJob, logs: LogEntries, data: bytes) -> None:
+def test_odd_bytes_of_a_trainer_arrive_as_text(job: WrittenJob, pages: LogPages, data: bytes) -> None:
     write_by_supervisor(job, b"before\n" + data + b"\nafter\n")
-    before, odd, after = lines(logs)
+    before, odd, after = lines(pages)
     assert (before, after) == ("before", "after")
     assert odd == node_logs.printable(data)
 
 
-def test_an_endless_line_arrives_in_pieces_of_which_none_is_lost(job: WrittenJob, logs: LogEntries) -> None:
+def test_an_endless_line_arrives_in_pieces_of_which_none_is_lost(job: WrittenJob, pages: LogPages) -> None:
     data = b"0123456789" * (5 * MB)  # 50 MB
     write_by_supervisor(job, data)
-    told = list(lines(logs))
+    told = list(lines(pages))
     assert max(map(len, told)) < 100_000
     assert "".join(line.removesuffix("…") for line in told) == data.decode()
 
@@ -171,9 +181,11 @@ def cheapest(act: Callable[[], T]) -> tuple[T, float]:
     return given, min(costs)
 
 
-def test_the_end_of_a_long_log_costs_little_beside_the_whole(job: WrittenJob, logs: LogEntries) -> None:
+def test_the_end_of_a_long_log_costs_little_beside_the_whole(
+    job: WrittenJob, logs: LogEntries, pages: LogPages
+) -> None:
     total = write_flood(job, 24 * MB)
-    tail, for_the_tail = cheapest(lambda: logs.follow("proj", "j", LogSelection(tail=100), None))
+    tail, for_the_tail = cheapest(lambda: follow(pages, LogSelection(tail=100), None))
     assert [entry.message[:10] for entry in tail.entries] == [f"{n:010d}" for n in range(total - 99, total + 1)]
 
     query = LogQuery(resource_names=("projects/proj",), order_by="timestamp desc", page_size=100)
@@ -181,18 +193,18 @@ def test_the_end_of_a_long_log_costs_little_beside_the_whole(job: WrittenJob, lo
     assert newest.entries == tail.entries[::-1]
 
     began = time.thread_time()
-    assert sum(1 for _ in lines(logs)) == total
+    assert sum(1 for _ in lines(pages)) == total
     for_all = time.thread_time() - began
     assert for_the_tail < for_all / 10
     assert for_the_newest < for_all / 10
 
 
-def test_garbage_without_end_is_told_of_in_few_lines(job: WrittenJob, logs: LogEntries) -> None:
+def test_garbage_without_end_is_told_of_in_few_lines(job: WrittenJob, logs: LogEntries, pages: LogPages) -> None:
     job.say([(T0 + 1, "before")])
     job.append(b"x\n" * 300_000)
     job.append(b"y" * (20 * MB) + b"\n")
     job.say([(T0 + 2, "after")])
-    told = list(lines(logs))
+    told = list(lines(pages))
     assert (told[0], told[-1]) == ("before", "after")
     assert len(told) < 50
     newest = logs.entries(OWNER, LogQuery(resource_names=("projects/proj",), order_by="timestamp desc", page_size=1))

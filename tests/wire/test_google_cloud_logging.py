@@ -242,14 +242,14 @@ def test_following_a_job_by_cursor(server: RunningServer, make_job: MakeJob) -> 
         }
     ]
     job.say([(at + 3, "three")])
-    later = server.call("GET", f"{path}?after={first['next']}&wait_s=5")
+    later = server.call("GET", f"{path}?cursor={first['cursor']}&waitSeconds=5")
     assert [e["message"] for e in later["entries"]] == ["three"]
     whole = server.call("GET", f"{path}?grep=%5Et&replica=master-replica-0&since=1h")
     assert [e["message"] for e in whole["entries"]] == ["two", "three"]
 
 
 @pytest.mark.parametrize(
-    "query", ["tail=-1", "tail=x", "after=x", "wait_s=21", "wait_s=nan", "since=x", "grep=(", "a=b"]
+    "query", ["tail=-1", "tail=x", "cursor=x", "waitSeconds=21", "waitSeconds=nan", "since=x", "grep=(", "a=b"]
 )
 def test_a_bad_request_to_follow_is_explained(server: RunningServer, make_job: MakeJob, query: str) -> None:
     path = f"/trainshed/v1/projects/{PROJECT}/jobs/anything/logs?{query}"

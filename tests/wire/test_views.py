@@ -45,35 +45,36 @@ def submitter(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -
 
 def test_lines_are_followed_while_a_job_writes(submitter: Submitter) -> None:
     server, seen = submitter.server, []
-    page = server.call("GET", f"{OWN}/jobs/printer/lines?limit=5")
+    page = server.call("GET", f"{OWN}/jobs/printer/logs?before=end&pageSize=5")
     for _ in range(5):
-        page = server.call("GET", f"{OWN}/jobs/printer/lines?after={page['after']}&wait_s=20")
-        assert page["lines"], "a held request came back without a line"
+        page = server.call("GET", f"{OWN}/jobs/printer/logs?cursor={page['cursor']}&waitSeconds=20")
+        assert page["entries"], "a held request came back without a line"
         assert not page["ended"]
-        seen += [line["id"] for line in page["lines"]]
+        seen += [entry["insertId"] for entry in page["entries"]]
     assert seen == sorted(set(seen))
-    found = server.call("GET", f"{OWN}/jobs/printer/lines?search=LINE%207&replica=master-replica-0&severity=INFO")
-    assert [line["message"] for line in found["lines"]] == ["line 7"]
+    found = server.call("GET", f"{OWN}/jobs/printer/logs?search=LINE%207&replica=master-replica-0&severity=INFO")
+    assert [line["message"] for line in found["entries"]] == ["line 7"]
     assert found["replicas"] == ["master-replica-0", "service"]
 
 
 def held_ms(server: RunningServer) -> list[float]:
     """How long the server took for each request for lines of the job that goes on."""
-    return [float(found) for found in re.findall(r"jobs/printer/lines status=200 ms=([\d.]+)", server.log.read_text())]
+    return [float(found) for found in re.findall(r"jobs/printer/logs status=200 ms=([\d.]+)", server.log.read_text())]
 
 
 def test_a_held_request_costs_no_other_one_its_answer(submitter: Submitter) -> None:
     """More requests are held than there are threads."""
     server = submitter.server
     address = urlsplit(server.url)
-    after = server.call("GET", f"{OWN}/jobs/printer/lines?search=never&limit=1")["after"]
+    cursor = server.call("GET", f"{OWN}/jobs/printer/logs?search=never&before=end")["cursor"]
     Caller(server.url)("GET", "/after-those-before")
     wait_for(server.log.read_text, lambda log: "path=/after-those-before " in log)  # a line may come after its answer
     held, before = [], held_ms(server)
     try:
         for _ in range(60):
             client = socket.create_connection((address.hostname, address.port), timeout=30)
-            head = f"GET {OWN}/jobs/printer/lines?search=never&after={after}&wait_s=20 HTTP/1.1\r\nhost: localhost\r\n"
+            target = f"{OWN}/jobs/printer/logs?search=never&cursor={cursor}&waitSeconds=20"
+            head = f"GET {target} HTTP/1.1\r\nhost: localhost\r\n"
             client.sendall(f"{head}authorization: Bearer {server.token}\r\n\r\n".encode())
             held.append(client)
         server.call("GET", f"{OWN}/jobs?pageSize=1")
@@ -143,12 +144,12 @@ def test_the_settings_are_for_owners_of_the_server(submitter: Submitter) -> None
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ("jobs/printer/lines?limit=6000", "from 1 to 5000"),
-        ("jobs/printer/lines?after=x", "`after` must be a place"),
-        ("jobs/printer/lines?before=x", "`before` must be a place"),
-        ("jobs/printer/lines?severity=LOUD", "is not a severity"),
-        ("jobs/printer/lines?wait_s=21", "from 0 to 20"),
-        ("jobs/printer/lines?colour=red", "Unknown name"),
+        ("jobs/printer/logs?pageSize=6000", "from 1 to 5000"),
+        ("jobs/printer/logs?cursor=x", "`cursor` must be a cursor"),
+        ("jobs/printer/logs?before=x", "`before` must be a cursor"),
+        ("jobs/printer/logs?severity=LOUD", "is not a severity"),
+        ("jobs/printer/logs?waitSeconds=21", "from 0 to 20"),
+        ("jobs/printer/logs?colour=red", "Unknown name"),
         ("jobs?state=DONE", "is not a state"),
         ("jobs?pageSize=x", "page_size"),
         ("jobs?kind=training&kind=prediction", "given twice"),
@@ -163,5 +164,5 @@ def test_nonsense_is_refused_in_words(submitter: Submitter, query: str, words: s
 def test_the_jobs_are_ended(submitter: Submitter, tmp_path: Path) -> None:
     submitter.server.call("POST", f"/v1/projects/{PROJECT}/jobs/printer:cancel", {})
     submitter.wait("printer", ["CANCELLED"])
-    page = submitter.server.call("GET", f"{OWN}/jobs/printer/lines?limit=1")
+    page = submitter.server.call("GET", f"{OWN}/jobs/printer/logs?before=end&pageSize=1")
     assert page["ended"]

@@ -112,6 +112,8 @@ class AttemptLog:
 
     def find(self, time_us: int) -> int:
         """The offset of the first record with this time or later; the end if there is none."""
+        if (unreadable := self._unreadable_record()) is not None:
+            return unreadable.start if unreadable.time_us >= time_us else unreadable.end
         low, high = 0, self.complete()
         end = high
         while high - low > CHUNK_BYTES:
@@ -129,7 +131,9 @@ class AttemptLog:
         return end
 
     def complete(self) -> int:
-        """The offset after the last terminated line."""
+        """The offset after the last terminated line, or after the record that says why the file can't be read."""
+        if (unreadable := self._unreadable_record()) is not None:
+            return unreadable.end
         try:
             with self._open() as fd:
                 position = os.fstat(fd).st_size

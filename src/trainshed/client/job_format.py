@@ -1,11 +1,30 @@
-"""The progress of a job as text: for `describe`, and for the lines and tables of `watch` and `stats`."""
+"""A job as text: the lines of its log, and its progress for `describe`, `watch` and `stats`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
+from trainshed.domain.times import parse_rfc3339
+
 _STALE_AFTER_S = 60.0  #: older progress is shown with its age
+
+
+def log_line(severity: str, time: datetime, replica: str, message: str) -> str:
+    """Format a log line as gcloud does: severity, time, replica, trial (empty) and message, with tabs between them."""
+    return f"{severity}\t{time:%Y-%m-%d %H:%M:%S %z}\t{replica}\t\t{message}"
+
+
+def local_moment(entry: Mapping[str, Any]) -> datetime:
+    """Return the time of a log entry by this machine's clock and zone."""
+    return datetime.fromtimestamp(parse_rfc3339(entry["time"]) / 1e6).astimezone()
+
+
+def entry_lines(entry: Mapping[str, Any], *, whole: bool = False) -> Iterator[str]:
+    """Yield a log entry of the API as lines, one for each line of its message; as one if it is to stay whole."""
+    for message in [entry["message"]] if whole else entry["message"].split("\n"):
+        yield log_line(entry["severity"], local_moment(entry), entry["replica"], message)
 
 
 def sentences(progress: dict[str, Any] | None, *, state: str) -> list[str]:

@@ -23,14 +23,14 @@ def entries(
     """
     path = f"{native_job_path(context, job)}/logs"
     wait_s = LONG_POLL_TIMEOUT_S if follow and pause_s is None else None
-    parameters = {**(query or {}), "wait_s": wait_s, "after": None}
+    parameters = {**(query or {}), "waitSeconds": wait_s, "cursor": None}
     while True:
         page = context.client.call("GET", path, query=parameters)
         yield from page["entries"]
         if page["ended"] or not (follow or page["more"]):
             return
         # `tail` and a relative `since` apply to the first request only
-        parameters |= {"after": page["next"], "tail": None, "since": page.get("since")}
+        parameters |= {"cursor": page["cursor"], "tail": None, "since": page.get("since")}
         if not follow and "end" in page:
             parameters["until"] = page["end"]  # stop at the current end: a fast writer stays ahead of any reader
         if pause_s and not page["entries"] and not page["more"]:

@@ -39,6 +39,16 @@ class LogEntry:
         """A unique key that orders the entries of all jobs by time."""
         return self.insert_id, self.project, self.job
 
+    def line(self) -> dict[str, str]:
+        """The entry in Trainshed's own API."""
+        return {
+            "insertId": self.insert_id,
+            "time": rfc3339(self.time_us),
+            "replica": self.replica,
+            "severity": self.severity,
+            "message": self.message,
+        }
+
     def body(self) -> dict[str, Any]:
         """Cloud Logging's LogEntry. Times have a fixed width because gcloud compares them as strings."""
         timestamp = rfc3339(self.time_us, digits=9)
@@ -94,9 +104,9 @@ class LogCursor:
         return f"{self.seeking}~{position}" if self.seeking else position
 
     @classmethod
-    def read(cls, text: str, *, field: str = "after") -> Self:
+    def read(cls, text: str, *, field: str = "cursor") -> Self:
         if not _CURSOR.fullmatch(text):
-            raise InvalidArgumentError(f"`{field}` must be a place that an earlier answer told.", field=field)
+            raise InvalidArgumentError(f"`{field}` must be a cursor from an earlier response.", field=field)
         seeking, _, position = text.rpartition("~")
         events, *offsets = map(int, position.split("."))
         return cls(events, tuple(offsets), int(seeking or 0))

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 import trainshed.sdk.display as display
-from trainshed.client.job_format import evaluated, facts
+from trainshed.client.job_format import evaluated, facts, local_moment, log_line
 from trainshed.domain.times import parse_rfc3339
 from trainshed.errors import CannotProceedError
 
@@ -28,11 +28,12 @@ class LogLine:
     @classmethod
     def read(cls, entry: Mapping[str, Any]) -> Self:
         """Read it from the server's JSON."""
-        moment = datetime.fromtimestamp(parse_rfc3339(entry["time"]) / 1e6).astimezone()
-        return cls(time=moment, severity=entry["severity"], replica=entry["replica"], message=entry["message"])
+        return cls(
+            time=local_moment(entry), severity=entry["severity"], replica=entry["replica"], message=entry["message"]
+        )
 
     def __str__(self) -> str:
-        return f"{self.severity}\t{self.time:%Y-%m-%d %H:%M:%S %z}\t{self.replica}\t\t{self.message}"
+        return log_line(self.severity, self.time, self.replica, self.message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,7 @@ class Services:
     predictions: PredictionGateway
     replays: Replays
     logs: LogEntries
-    lines: LogPages
+    log_pages: LogPages
     buckets: Buckets
     objects: Objects
     runtimes: RuntimeService

@@ -233,7 +233,7 @@ def _build_services(
         predictions=serving_plane.gateway,
         replays=Replays(serving_plane.routes, serving_plane.gateway, serving_plane.logged_requests),
         logs=LogEntries(core.jobs, core.home),
-        lines=LogPages(core.jobs, core.home),
+        log_pages=LogPages(core.jobs, core.home),
         buckets=core.buckets,
         objects=core.objects,
         runtimes=runtimes,

@@ -31,14 +31,14 @@ class Pages:
 
 def page(*numbers: int, more: bool, at: str) -> dict[str, Any]:
     moment = "2998-12-31T23:50:00Z"
-    return {"entries": [entry(n) for n in numbers], "next": at, "more": more, "ended": False, "since": moment}
+    return {"entries": [entry(n) for n in numbers], "cursor": at, "more": more, "ended": False, "since": moment}
 
 
 def test_it_reads_on_while_there_is_more_and_then_stops() -> None:
     pages = Pages(page(more=True, at="2~1"), page(1, 2, more=True, at="2"), page(3, more=False, at="3"))
     found = list(entries(cast(CommandContext, pages), "job", query={"since": "10m", "tail": 3}, follow=False))
     assert [each["message"] for each in found] == ["1", "2", "3"]
-    assert [(asked["after"], asked["tail"]) for asked in pages.asked] == [(None, 3), ("2~1", None), ("2", None)]
+    assert [(asked["cursor"], asked["tail"]) for asked in pages.asked] == [(None, 3), ("2~1", None), ("2", None)]
 
 
 def test_a_duration_counts_back_from_the_first_question_by_the_servers_clock() -> None:

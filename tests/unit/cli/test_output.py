@@ -11,7 +11,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.cli.jobs.logs import lines_of
 from trainshed.cli.toolkit.list_filters import select
 from trainshed.cli.toolkit.options import KeyValues, WordChoice
 from trainshed.cli.toolkit.output import (
@@ -59,18 +58,6 @@ def test_times_are_shown_as_this_machines_clock_has_them(monkeypatch: pytest.Mon
     time.tzset()
     assert local_time("2020-03-27T11:57:55Z") == "2020-03-27T13:57:55"
     assert local_time(None) == ""
-
-
-def test_log_lines_look_like_gclouds() -> None:
-    entry = {
-        "time": "2026-11-15T21:17:35.000001Z",
-        "severity": "INFO",
-        "replica": "master-replica-0",
-        "message": "a\nb",
-    }
-    head = "INFO\t2026-11-15 21:17:35 +0000\tmaster-replica-0\t\t"
-    assert list(lines_of(entry)) == [head + "a", head + "b"]
-    assert list(lines_of(entry, whole=True)) == [head + "a\nb"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,22 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainshed.api.http.long_poll import wait_for_entries
 from trainshed.attempts import log_file as log_files
 from trainshed.attempts.log_file import AttemptLog
 from trainshed.config import Home
 from trainshed.domain.iam import Principal, Role
-from trainshed.domain.jobs.job import JobState
-from trainshed.domain.logs import LogCursor, LogEntry, LogSelection, parse_since
-from trainshed.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
-from trainshed.services.logs import entries as logs_service
-from trainshed.services.logs.entries import LogBatch, LogEntries, LogQuery
+from trainshed.domain.logs import LogEntry
+from trainshed.errors import InvalidArgumentError, PermissionDeniedError
+from trainshed.services.logs import job_log
+from trainshed.services.logs.entries import LogEntries, LogQuery
 from trainshed.store.jobs import JobStore
 from trainshed.testing.workloads.job_logs import WrittenJob, open_jobs
 
 OWNER = Principal(user="me", project="*", role=Role.OWNER)
 T0 = 1_763_000_000_000_000
-EVERYTHING = LogSelection()
 
 MakeJob = Callable[..., WrittenJob]
 
@@ -159,186 +155,6 @@ def test_half_a_surrogate_pair_is_shown_escaped(make_job: MakeJob) -> None:
     assert (line.message, line.severity) == ("a\\udcffb", "DEFAULT")
 
 
-# -- following one job
-
-
-def test_events_and_lines_come_in_time_order(make_job: MakeJob, logs: LogEntries) -> None:
-    job = make_job("j")
-    job.say([(T0 + 10, "one"), (T0 + 30, "three")])
-    job.tell("two", T0 + 20)
-    batch = logs.follow("proj", "j", EVERYTHING, None)
-    assert texts(batch.entries) == ["Job queued.", "one", "two", "three"]
-    assert [entry.replica for entry in batch.entries] == ["service", "master-replica-0", "service", "master-replica-0"]
-    assert batch.ended
-    assert texts(logs.follow("proj", "j", EVERYTHING, batch.cursor).entries) == []
-
-
-def test_a_follower_loses_nothing_that_appears_late_with_an_early_time(make_job: MakeJob, logs: LogEntries) -> None:
-    job = make_job("j")
-    job.set_state(JobState.RUNNING)
-    job.say([(T0 + 100, "line")])
-    first = logs.follow("proj", "j", EVERYTHING, None)
-    assert not first.ended
-    job.tell("an event that took long to be stored", T0 + 50)
-    job.set_state(JobState.RUNNING, attempt=2)
-    job.path = job.attempt(2)
-    job.say([(T0 + 200, "second attempt")])
-    second = logs.follow("proj", "j", EVERYTHING, LogCursor.read(str(first.cursor)))
-    assert texts(second.entries) == ["an event that took long to be stored", "second attempt"]
-
-
-def test_selections(make_job: MakeJob, logs: LogEntries) -> None:
-    job = make_job("j")
-    job.say([(T0 + n, f"step {n}") for n in range(1, 50)])
-    job.say([(T0 + n, f"loss {n}") for n in range(50, 100)], replica="worker-replica-0")
-    assert texts(logs.follow("proj", "j", LogSelection(tail=2), None).entries) == ["loss 98", "loss 99"]
-    assert texts(logs.follow("proj", "j", LogSelection(tail=2, replica="master-replica-0"), None).entries) == [
-        "step 48",
-        "step 49",
-    ]
-    assert texts(logs.follow("proj", "j", LogSelection(tail=3, grep="[ ]1[0-9]$"), None).entries) == [
-        "step 17",
-        "step 18",
-        "step 19",
-    ]
-    assert texts(logs.follow("proj", "j", LogSelection(since_us=T0 + 97), None).entries) == [
-        "loss 97",
-        "loss 98",
-        "loss 99",
-    ]
-    assert texts(logs.follow("proj", "j", LogSelection(since_us=T0 + 98, tail=9), None).entries) == [
-        "loss 98",
-        "loss 99",
-    ]
-    assert texts(logs.follow("proj", "j", LogSelection(tail=1000), None).entries)[0] == "Job queued."
-    nothing_yet = logs.follow("proj", "j", LogSelection(tail=0), None)
-    assert nothing_yet.entries == []
-    job.say([(T0 + 100, "new")])
-    assert texts(logs.follow("proj", "j", LogSelection(tail=0), nothing_yet.cursor).entries) == ["new"]
-
-
-def test_a_long_log_is_followed_in_batches(
-    make_job: MakeJob, logs: LogEntries, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = make_job("j")
-    job.say([(T0 + n, f"{n}") for n in range(1, 2501)])
-    monkeypatch.setattr(logs_service, "MAX_SCAN_BYTES", 256 * 700)
-    found: list[str] = []
-    cursor = None
-    for _ in range(10):
-        batch = logs.follow("proj", "j", EVERYTHING, cursor)
-        found += texts(batch.entries)
-        cursor = batch.cursor
-        assert batch.ended is not batch.more
-        if batch.ended:
-            break
-    assert found == ["Job queued.", *(f"{n}" for n in range(1, 2501))]
-
-
-def test_a_reader_may_stop_at_what_was_there_when_it_began(make_job: MakeJob, logs: LogEntries) -> None:
-    job = make_job("j")
-    job.set_state(JobState.RUNNING)
-    job.say([(T0 + n, f"{n}") for n in range(1, 1501)])
-    first = logs.follow("proj", "j", EVERYTHING, None)
-    job.say([(T0 + n, f"{n}") for n in range(1501, 4001)])
-    job.tell("an event of later", T0 + 1400)
-    assert first.more
-    assert first.end is not None
-    second = logs.follow("proj", "j", EVERYTHING, first.cursor, LogCursor.read(str(first.end)))
-    assert not second.more
-    assert texts(first.entries + second.entries) == ["Job queued.", *(f"{n}" for n in range(1, 1501))]
-
-
-@pytest.mark.parametrize(("tail", "first"), [(1, 3), (2, 2), (3, 1), (9, 1)])
-def test_the_last_matches_of_a_long_log_are_sought_in_steps(
-    make_job: MakeJob, logs: LogEntries, monkeypatch: pytest.MonkeyPatch, tail: int, first: int
-) -> None:
-    job = make_job("j")
-    job.say([(T0 + n, f"needle {n // 1000}" if n in (1500, 2500, 3500) else f"{n}") for n in range(1, 5001)])
-    monkeypatch.setattr(logs_service, "MAX_SCAN_BYTES", 300 * 300)
-    selection = LogSelection(tail=tail, grep="needle")
-    batch = logs.follow("proj", "j", selection, None)
-    assert (batch.entries, batch.more, batch.ended) == ([], True, False), "it looked at too much at once"
-    job.say([(T0 + 6000, "needle new")])
-    found: list[str] = []
-    steps = 1
-    while not batch.ended:
-        batch = logs.follow("proj", "j", selection, LogCursor.read(str(batch.cursor)))
-        found += texts(batch.entries)
-        steps += 1
-        assert steps < 100
-    assert found == [*(f"needle {n}" for n in range(first, 4)), "needle new"]
-    assert steps > 5
-
-
-async def news(logs: LogEntries, selection: LogSelection, after: LogCursor | None, *, wait_s: float) -> LogBatch:
-    return await wait_for_entries(
-        lambda cursor: logs.follow("proj", "j", selection, cursor),
-        lambda cursor: logs.sizes("proj", "j", cursor),
-        after,
-        wait_s=wait_s,
-    )
-
-
-def test_a_follower_that_waits_gets_a_line_when_it_is_written(make_job: MakeJob, logs: LogEntries) -> None:
-    job = make_job("j")
-    job.set_state(JobState.RUNNING)
-    selection = LogSelection(grep="wanted")
-
-    async def follow() -> list[str]:
-        waiting = asyncio.create_task(news(logs, selection, None, wait_s=60))
-        await asyncio.sleep(0.05)
-        job.say([(T0 + 1, "something else")])
-        await asyncio.sleep(0.3)
-        assert not waiting.done()
-        job.say([(T0 + 2, "wanted")])
-        batch = await waiting
-        assert not batch.ended
-        waiting = asyncio.create_task(news(logs, selection, batch.cursor, wait_s=60))
-        await asyncio.sleep(0.05)
-        job.say([(T0 + 3, "the wanted end")])
-        job.set_state(JobState.SUCCEEDED)
-        last = await waiting
-        while not last.ended:
-            assert last.entries
-            batch = last
-            last = await news(logs, selection, batch.cursor, wait_s=60)
-        return texts(batch.entries) + texts(last.entries)
-
-    assert asyncio.run(follow())[-1] == "the wanted end"
-
-
-def test_a_follower_waits_no_longer_than_it_said(make_job: MakeJob, logs: LogEntries) -> None:
-    make_job("j").set_state(JobState.RUNNING)
-
-    async def follow() -> bool:
-        batch = await news(logs, LogSelection(tail=0), None, wait_s=0.2)
-        return batch.ended or bool(batch.entries)
-
-    assert asyncio.run(follow()) is False
-
-
-def test_nonsense_is_refused(make_job: MakeJob, logs: LogEntries) -> None:
-    make_job("j")
-    with pytest.raises(NotFoundError):
-        logs.follow("proj", "nope", EVERYTHING, None)
-    with pytest.raises(InvalidArgumentError, match="regular expression"):
-        LogSelection(grep="(")
-    with pytest.raises(InvalidArgumentError, match="0 or more"):
-        LogSelection(tail=-1)
-    for text in ("", "x", "1.", "1.-2", "1" * 30):
-        with pytest.raises(InvalidArgumentError, match="an earlier answer told"):
-            LogCursor.read(text)
-    with pytest.raises(InvalidArgumentError, match="duration like"):
-        parse_since("yesterday", now_us=T0)
-
-
-def test_since_is_a_time_or_a_duration() -> None:
-    assert parse_since("90s", now_us=T0) == T0 - 90_000_000
-    assert parse_since("1d", now_us=T0) == T0 - 86_400_000_000
-    assert parse_since("1970-01-01T00:00:01Z", now_us=T0) == 1_000_000
-
-
 # -- entries of many jobs
 
 
@@ -411,7 +227,7 @@ def test_a_query_that_matches_nothing_costs_a_bounded_amount_a_page(
 ) -> None:
     job = make_job("j")
     job.say([(T0 + n, f"{n}") for n in range(1, 1001)])
-    monkeypatch.setattr(logs_service, "MAX_SCAN_BYTES", 256 * 100)
+    monkeypatch.setattr(job_log, "MAX_SCAN_BYTES", 256 * 100)
     query = LogQuery(resource_names=("projects/proj",), filter="nowhere")
     page = logs.entries(OWNER, query)
     assert page.entries == []

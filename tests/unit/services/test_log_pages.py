@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainshed.api.http.long_poll import HeldRequests, wait_for_entries
+from trainshed.api.native.job_logs import page_body
 from trainshed.config import Home
 from trainshed.domain.jobs.job import JobState
 from trainshed.domain.logs import LogCursor, LogEntry, LogSelection
 from trainshed.errors import InvalidArgumentError, NotFoundError
-from trainshed.services.logs import pages as lines_service
-from trainshed.services.logs.pages import LogPage, LogPageRequest, LogPages
+from trainshed.services.logs import job_log
+from trainshed.services.logs.pages import END, LogPage, LogPageRequest, LogPages
 from trainshed.testing.workloads.job_logs import WrittenJob, open_jobs
 
 T0 = 1_763_000_000_000_000
@@ -36,18 +37,19 @@ class Shelf:
     def page(
         self, *, after: str = "", before: str = "", limit: int = 1000, selection: LogSelection | None = None
     ) -> LogPage:
+        """The last page, unless a cursor is given."""
         wanted = LogPageRequest(
             selection=selection or LogSelection(),
-            after=LogCursor.read(after) if after else None,
-            before=LogCursor.read(before) if before else None,
-            limit=limit,
+            cursor=LogCursor.read(after) if after else None,
+            before=LogCursor.read(before) if before else None if after else END,
+            page_size=limit,
         )
         return self.lines.page("proj", "j", wanted)
 
     def back(self, page: LogPage, **how: object) -> list[str]:
         """Every line up to the end of a page, read page by page towards the beginning."""
         found = texts(page.entries)
-        while (before := page.body()["before"]) != "":
+        while (before := page_body(page)["before"]) != "":
             page = self.page(before=before, **how)  # type: ignore[arg-type]
             found = texts(page.entries) + found
         return found
@@ -56,7 +58,7 @@ class Shelf:
         """Every line behind a page."""
         found: list[str] = []
         while page.more or not found:
-            page = self.page(after=page.body()["after"], **how)  # type: ignore[arg-type]
+            page = self.page(after=page_body(page)["cursor"], **how)  # type: ignore[arg-type]
             found += texts(page.entries)
             if not page.entries and not page.more:
                 break
@@ -81,10 +83,10 @@ def test_without_a_place_the_last_lines_are_told(shelf: Shelf) -> None:
     page = shelf.page(limit=3)
     assert texts(page.entries) == ["98", "99", "100"]
     assert page.ended
-    body = page.body()
+    body = page_body(page)
     assert body["replicas"] == ["master-replica-0", "service"]
-    assert body["lines"][-1] == {
-        "id": page.entries[-1].insert_id,
+    assert body["entries"][-1] == {
+        "insertId": page.entries[-1].insert_id,
         "time": "2025-11-13T02:13:20.000100Z",
         "replica": "master-replica-0",
         "severity": "INFO",
@@ -95,7 +97,7 @@ def test_without_a_place_the_last_lines_are_told(shelf: Shelf) -> None:
 def test_a_job_without_lines_has_those_of_the_service(shelf: Shelf) -> None:
     page = shelf.page()
     assert [(entry.replica, entry.message) for entry in page.entries] == [("service", "Job queued.")]
-    assert page.body()["before"] == ""
+    assert page_body(page)["before"] == ""
 
 
 @pytest.mark.parametrize("limit", [1, 7, 20, 101, 5000])
@@ -106,8 +108,8 @@ def test_pages_back_to_the_beginning_have_every_line_once(shelf: Shelf, limit: i
 
 def test_there_is_no_page_before_the_first_line(shelf: Shelf) -> None:
     shelf.job.say([(T0 + n, f"{n}") for n in range(1, 10)])
-    assert shelf.page(limit=10).body()["before"] == ""
-    assert shelf.page(limit=9).body()["before"] != ""
+    assert page_body(shelf.page(limit=10))["before"] == ""
+    assert page_body(shelf.page(limit=9))["before"] != ""
 
 
 def test_what_came_since_is_told_once_and_in_order(shelf: Shelf) -> None:
@@ -184,14 +186,14 @@ def test_only_the_lines_that_match_are_told(shelf: Shelf) -> None:
 def test_a_rare_line_in_a_long_log_is_sought_in_bounded_steps(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf.job.set_state(JobState.RUNNING)
     shelf.job.say([(T0 + n, "needle" if n == 700 else f"{n}") for n in range(1, 2001)])
-    monkeypatch.setattr(lines_service, "MAX_SCAN_BYTES", 300 * 300)
+    monkeypatch.setattr(job_log, "MAX_SCAN_BYTES", 300 * 300)
     wanted = LogSelection(words="needle")
     page = shelf.page(selection=wanted)
     assert page.entries == [], "it looked at too much at once"
-    steps, place = 0, page.body()["before"]
+    steps, place = 0, page_body(page)["before"]
     assert shelf.back(page, selection=wanted) == ["needle"]
     while place:
-        steps, place = steps + 1, shelf.page(before=place, selection=wanted).body()["before"]
+        steps, place = steps + 1, page_body(shelf.page(before=place, selection=wanted))["before"]
     assert steps > 4
     first = shelf.page(after="0", selection=wanted)
     assert (first.entries, first.more) == ([], True)
@@ -200,7 +202,7 @@ def test_a_rare_line_in_a_long_log_is_sought_in_bounded_steps(shelf: Shelf, monk
 
 def test_a_page_is_bounded_in_bytes(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf.job.say([(T0 + n, "x" * 1000) for n in range(1, 101)])
-    monkeypatch.setattr(lines_service, "MAX_PAGE_BYTES", 20_000)
+    monkeypatch.setattr(job_log, "MAX_PAGE_BYTES", 20_000)
     assert 10 <= len(shelf.page(limit=100).entries) <= 20
     assert len(shelf.back(shelf.page(limit=100), limit=100)) == 101
 
@@ -233,7 +235,7 @@ def read_news(shelf: Shelf, after: LogCursor, *, gone: Callable[[], bool]) -> Lo
     async def read() -> LogPage:
         wanted = LogPageRequest(selection=LogSelection())
         return await wait_for_entries(
-            lambda cursor: shelf.lines.page("proj", "j", wanted.since(cursor)),
+            lambda cursor: shelf.lines.page("proj", "j", wanted.on_from(cursor)),
             lambda cursor: shelf.lines.sizes("proj", "j", cursor),
             after,
             wait_s=60,
@@ -272,8 +274,9 @@ def test_nonsense_is_refused(shelf: Shelf) -> None:
     for limit in (0, 5001, -1):
         with pytest.raises(InvalidArgumentError, match="from 1 to 5000"):
             shelf.page(limit=limit)
-    with pytest.raises(InvalidArgumentError, match="not both"):
-        shelf.page(after="0", before="0")
+    for nonsense in ({"cursor": LogCursor()}, {"until": LogCursor()}, {"selection": LogSelection(tail=1)}):
+        with pytest.raises(InvalidArgumentError, match="A page `before` a cursor"):
+            LogPageRequest(**{"selection": LogSelection(), "before": END} | nonsense)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="'LOUD' is not a severity"):
         LogSelection(severity="LOUD")
     with pytest.raises(NotFoundError):

@@ -3,40 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
-from trainshed.domain.logs import LogCursor, LogEntry
+from trainshed.domain.logs import LogCursor
 from trainshed.errors import InvalidArgumentError
+from trainshed.services.logs.pages import LogPage
 
 MAX_WAIT_S = 20.0
 _CHECK_INTERVAL_S = 0.1  #: between checks of the size of the files
 _CHECKS_PER_READ = 3  #: checks of the size between two reads of the job and its events
 #: held requests at the full rate; with more, each checks less often, so that the total cost stays the same
 _FULL_RATE_MAX = 30
-
-
-class PollResult(Protocol):
-    """What one read since a cursor returns."""
-
-    @property
-    def entries(self) -> Sequence[LogEntry]: ...
-
-    @property
-    def cursor(self) -> LogCursor: ...
-
-    @property
-    def more(self) -> bool: ...
-
-    @property
-    def ended(self) -> bool: ...
-
-
-Result = TypeVar("Result", bound=PollResult)
 
 
 async def _never() -> bool:
@@ -67,14 +48,14 @@ _HELD_REQUESTS = HeldRequests()
 
 
 async def wait_for_entries(
-    read: Callable[[LogCursor | None], Result],
+    read: Callable[[LogCursor | None], LogPage],
     sizes: Callable[[LogCursor], tuple[int, ...]],
-    after: LogCursor | None,
+    cursor: LogCursor | None,
     *,
     wait_s: float,
     is_disconnected: Callable[[], Awaitable[bool]] = _never,
-) -> Result:
-    """Return the entries after `after`.
+) -> LogPage:
+    """Return the entries after `cursor`.
 
     Blocks until there are some, the job ends, `wait_s` passes or the client disconnects. `read` may block and runs in a
     thread; `sizes` takes microseconds.
@@ -83,12 +64,12 @@ async def wait_for_entries(
     deadline = clock() + wait_s
     with _HELD_REQUESTS.hold():
         while True:
-            result = await run_in_threadpool(read, after)
-            if result.entries or result.ended or clock() >= deadline or await is_disconnected():
-                return result
-            after = result.cursor
-            if not result.more:
-                await _wait_for_change(partial(sizes, after), deadline)
+            page = await run_in_threadpool(read, cursor)
+            if page.entries or page.ended or clock() >= deadline or await is_disconnected():
+                return page
+            cursor = page.cursor
+            if not page.more:
+                await _wait_for_change(partial(sizes, cursor), deadline)
 
 
 async def _wait_for_change(sizes: Callable[[], tuple[int, ...]], deadline: float) -> None:
@@ -101,12 +82,12 @@ async def _wait_for_change(sizes: Callable[[], tuple[int, ...]], deadline: float
             return
 
 
-def wait_s(text: str) -> float:
+def wait_seconds(text: str) -> float:
     """Parse how long a request may be held. Raises `InvalidArgumentError` if it is no such number."""
     try:
         seconds = float(text or 0)
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= MAX_WAIT_S:
-        raise InvalidArgumentError(f"`wait_s` is a number of seconds from 0 to {MAX_WAIT_S:g}.", field="wait_s")
+        raise InvalidArgumentError(f"`waitSeconds` is a number from 0 to {MAX_WAIT_S:g}.", field="waitSeconds")
     return seconds

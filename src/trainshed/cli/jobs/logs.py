@@ -1,10 +1,9 @@
-"""jobs stream-logs and logs, and the format of log lines."""
+"""jobs stream-logs and logs."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from typing import Any
 
 import click
@@ -12,18 +11,10 @@ import click
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.options import WordChoice, project_option, session
 from trainshed.cli.toolkit.output import say
+from trainshed.client.job_format import entry_lines
 from trainshed.client.job_reader import entries
 from trainshed.domain.logs import parse_since
-from trainshed.domain.times import parse_rfc3339
 from trainshed.errors import InvalidArgumentError
-
-
-def lines_of(entry: dict[str, Any], *, whole: bool = False) -> Iterator[str]:
-    """Yield an entry as gcloud prints it: severity, local time, task, trial, one line of the message."""
-    moment = datetime.fromtimestamp(parse_rfc3339(entry["time"]) // 1_000_000).astimezone()
-    prefix = f"{entry['severity']}\t{moment:%Y-%m-%d %H:%M:%S %z}\t{entry['replica']}\t\t"
-    for message in [entry["message"]] if whole else entry["message"].split("\n"):
-        yield prefix + message
 
 
 def show_stream(
@@ -32,7 +23,7 @@ def show_stream(
     """Print a log while it is followed. Ctrl-C stops the printing and leaves the job running."""
     try:
         for entry in stream:
-            for line in lines_of(entry, whole=whole):
+            for line in entry_lines(entry, whole=whole):
                 show(line)
     except KeyboardInterrupt:
         say(

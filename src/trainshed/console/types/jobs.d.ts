@@ -129,7 +129,7 @@ declare namespace Api {
     summary: string;
     remedy: string;
     replica: string;
-    lines: Line[];
+    lines: LogEntry[];
   }
 
   interface JobDetails {
@@ -201,17 +201,17 @@ declare namespace Api {
   }
 
   /** One line of a job's log. */
-  interface Line {
-    id: string;
+  interface LogEntry {
+    insertId: string;
     time: string;
     replica: string;
     severity: Severity;
     message: string;
   }
 
-  interface LinesPage {
-    lines: Line[];
-    after: string;
+  interface LogPage {
+    entries: LogEntry[];
+    cursor: string;
     before: string;
     more: boolean;
     ended: boolean;

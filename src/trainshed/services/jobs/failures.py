@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from trainshed.attempts.log_file import LogRecord
 from trainshed.config import Home
 from trainshed.domain.filters.terms import SEVERITIES
 from trainshed.domain.jobs.diagnosis import Diagnosis, diagnose
 from trainshed.domain.jobs.job import Job, JobState
 from trainshed.domain.logs import SERVICE, LogEntry
-from trainshed.services.logs.job_log import line_entry, log_files
-from trainshed.services.logs.pages import line_body
+from trainshed.services.logs.job_log import JobLog, log_files
 
 _TRACEBACK = "Traceback (most recent call last):"
 _CHAINED = (
@@ -21,7 +21,6 @@ _CHAINED = (
 #: what a supervisor appends after a replica has exited
 _CLOSING = frozenset({"Module completed; cleaning up.", "Clean up finished."})
 _MAX_READ_LINES = 2000
-_MAX_READ_BYTES = 4 << 20
 _MAX_LINES = 60
 _LAST_LINES = 20
 
@@ -46,7 +45,7 @@ class Failures:
             "summary": diagnosis.summary,
             "remedy": diagnosis.remedy,
             "replica": diagnosis.replica or SERVICE,
-            "lines": [line_body(entry) for entry in self._relevant(job, diagnosis.replica)],
+            "lines": [entry.line() for entry in self._relevant(job, diagnosis.replica)],
         }
 
     def diagnose(self, job: Job) -> Diagnosis:
@@ -60,16 +59,14 @@ class Failures:
 
     def _last_entries(self, job: Job, replica: str) -> list[LogEntry]:
         """Return the last entries of a replica, or of all replicas if none is given, in order."""
-        entries: list[LogEntry] = []
-        scanned = 0
-        for number, file in list(enumerate(log_files(self._home, job), start=1))[-1:]:
-            for record in file.backwards():
-                scanned += len(record.message) + 1
-                selected = record.replica == replica if replica else record.replica != SERVICE
-                if selected and record.message not in _CLOSING:
-                    entries.append(line_entry(job, number, record))
-                if len(entries) == _MAX_READ_LINES or scanned > _MAX_READ_BYTES:
-                    break
+        log = JobLog(job, (), log_files(self._home, job))
+        positions = [0] * len(log.files) + [file.complete() for file in log.files[-1:]]  # of the last attempt alone
+
+        def selected(record: LogRecord) -> bool:
+            of_replica = record.replica == replica if replica else record.replica != SERVICE
+            return of_replica and record.message not in _CLOSING
+
+        entries, _ = log.take(log.backwards(positions), selected, positions, limit=_MAX_READ_LINES, back=True)
         return entries[::-1]
 
 

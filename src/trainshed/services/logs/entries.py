@@ -5,32 +5,28 @@ from __future__ import annotations
 import hashlib
 import heapq
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cmp_to_key
-from itertools import takewhile
 
 import orjson
 
-from trainshed.attempts.log_file import MAX_TIME_US, AttemptLog, LogRecord
+from trainshed.attempts.log_file import MAX_TIME_US
 from trainshed.config import Home
 from trainshed.domain import names
 from trainshed.domain.filters.parser import Filter, parse
 from trainshed.domain.filters.server import SERVER
 from trainshed.domain.iam import Access, Principal
 from trainshed.domain.jobs.job import Job
-from trainshed.domain.logs import LogCursor, LogEntry, LogSelection
+from trainshed.domain.logs import LogEntry
 from trainshed.domain.page_tokens import decode_page_token, encode_page_token
 from trainshed.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
-from trainshed.services.logs.job_log import JobLog, Positions, SourcedRecord, event_line, line_entries, log_files, sizes
+from trainshed.services.logs.job_log import JobLog, PageBudget, log_files
 from trainshed.store.jobs import JobStore
 
 DEFAULT_PAGE = 50
 MAX_PAGE = 1000
-MAX_PAGE_BYTES = 8 * 1024 * 1024  #: approximate size limit of a page
-MAX_SCAN_BYTES = 16 * 1024 * 1024  #: approximate scan limit of a request; the next page continues there
-_OVERHEAD_BYTES = 256  #: overhead of an entry besides its message
 _JOBS_PER_READ = 500
 
 _TIMED = re.compile(r"\d{1,18}-", re.ASCII)
@@ -57,17 +53,6 @@ class LogEntryPage:
     next_token: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogBatch:
-    """Entries since a cursor. `more`: others are available now; `ended`: there will be no others."""
-
-    entries: list[LogEntry]
-    cursor: LogCursor
-    more: bool
-    ended: bool
-    end: LogCursor | None = None  #: the current end, for a reader without a cursor
-
-
 class LogEntries:
     """Reads log entries. Read-only.
 
@@ -83,53 +68,17 @@ class LogEntries:
         projects = _projects(principal, query.resource_names)
         span = _Span.of(query)
         entries: list[LogEntry] = []
-        size = scanned = 0
+        budget = PageBudget(span.page_size)
+        scanned: Key | None = None
         for entry in self._merged(projects, span):
-            scanned += len(entry.message) + _OVERHEAD_BYTES
-            if span.filter.matches(entry.body()):
+            if scanned is not None and budget.exhausted:
+                return LogEntryPage(entries, _token(query, scanned))
+            matched = span.filter.matches(entry.body())
+            budget.count(entry.message, matched=matched)
+            scanned = entry.key
+            if matched:
                 entries.append(entry)
-                size += len(entry.message) + _OVERHEAD_BYTES
-            if len(entries) == span.page_size or size > MAX_PAGE_BYTES or scanned > MAX_SCAN_BYTES:
-                return LogEntryPage(entries, _token(query, entry.key))
         return LogEntryPage(entries, "")
-
-    def follow(
-        self,
-        project: str,
-        job_id: str,
-        selection: LogSelection,
-        after: LogCursor | None,
-        until: LogCursor | None = None,
-    ) -> LogBatch:
-        """Return entries after `after`, or from the start of the selection, up to `until` if given.
-
-        A reader that passes each cursor to the next call gets every entry once. A batch may be empty and have `more`,
-        because one call scans a limited number of bytes.
-        """
-        log = JobLog.open(self._jobs, self._home, project, job_id)
-        end = log.end() if after is None else None
-        start = after or _start(log, selection)
-        positions = log.positions(start)
-        if start.seeking and (missing := _seek(log.backwards(positions), positions, selection, start)):
-            cursor = LogCursor(positions[0], tuple(positions[1:]), missing)
-            return LogBatch(entries=[], cursor=cursor, more=True, ended=False, end=end)
-        entries: list[LogEntry] = []
-        size = scanned = 0
-        more = False
-        for record, source in log.forwards(positions, log.positions(until) if until else None):
-            positions[source] = record.end
-            scanned += len(record.message) + _OVERHEAD_BYTES
-            if selection.matches(record):
-                entries.append(log.entry(record, source))
-                size += len(record.message) + _OVERHEAD_BYTES
-            if len(entries) == MAX_PAGE or size > MAX_PAGE_BYTES or scanned > MAX_SCAN_BYTES:
-                more = True
-                break
-        cursor = LogCursor(positions[0], tuple(positions[1:]))
-        return LogBatch(entries=entries, cursor=cursor, more=more, ended=log.job.ended and not more, end=end)
-
-    def sizes(self, project: str, job_id: str, cursor: LogCursor) -> tuple[int, ...]:
-        return sizes(self._home, project, job_id, cursor)
 
     def _merged(self, projects: Sequence[str], span: _Span) -> Iterator[LogEntry]:
         """Yield all entries of the span in order. Opens a job only when its time range is reached."""
@@ -173,16 +122,9 @@ class LogEntries:
 
     def _open(self, job: Job, span: _Span) -> Iterator[LogEntry]:
         """Return the entries of one job in the span, in order."""
-        events = sorted(
-            line_entries(job, 0, map(event_line, self._jobs.events(job.project, job.id))),
-            key=lambda entry: entry.key,
-            reverse=span.descending,
-        )
-        sources: list[Iterable[LogEntry]] = [events]
-        for number, file in enumerate(log_files(self._home, job), start=1):
-            sources.append(line_entries(job, number, span.lines(file)))
-        merged = heapq.merge(*sources, key=lambda entry: entry.key, reverse=span.descending)
-        return takewhile(span.not_past, filter(span.reached, merged))
+        log = JobLog(job, self._jobs.events(job.project, job.id), log_files(self._home, job))
+        entries = log.between(span.lower_us, span.upper_us, descending=span.descending)
+        return filter(span.reached, entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,19 +186,11 @@ class _Span:
         """Return whether an unopened job may have entries before this one."""
         return stream.last_us >= entry.time_us if self.descending else stream.first_us <= entry.time_us
 
-    def lines(self, file: AttemptLog) -> Iterator[LogRecord]:
-        if self.descending:
-            return file.backwards(None if self.upper_us >= MAX_TIME_US else file.find(self.upper_us + 1))
-        return file.forwards(file.find(self.lower_us) if self.lower_us > 0 else 0)
-
     def reached(self, entry: LogEntry) -> bool:
-        """Return whether the entry is inside the start of the span."""
-        if self.descending:
-            return entry.time_us <= self.upper_us and (self.position is None or entry.key < self.position)
-        return entry.time_us >= self.lower_us and (self.position is None or entry.key > self.position)
-
-    def not_past(self, entry: LogEntry) -> bool:
-        return entry.time_us >= self.lower_us if self.descending else entry.time_us <= self.upper_us
+        """Return whether the entry is behind the last scanned one."""
+        if self.position is None:
+            return True
+        return entry.key < self.position if self.descending else entry.key > self.position
 
 
 def _newest_first(a: Key, b: Key) -> int:
@@ -313,27 +247,3 @@ def _position(query: LogQuery) -> Key:
     raise InvalidArgumentError(
         "This page token does not belong to this query. Start again without one.", field="page_token"
     )
-
-
-def _start(log: JobLog, selection: LogSelection) -> LogCursor:
-    """Return where a reader without a cursor starts: at the top, at a time, or at the end to seek the tail."""
-    if selection.tail is None:
-        return LogCursor(0, tuple(file.find(selection.since_us) if selection.since_us else 0 for file in log.files))
-    return replace(log.end(), seeking=selection.tail)
-
-
-def _seek(records: Iterator[SourcedRecord], positions: Positions, selection: LogSelection, start: LogCursor) -> int:
-    """Move the positions back over the matching records of the tail. Returns how many are still missing.
-
-    Returns 0 also if there are no more. Scans about SCAN_BYTES.
-    """
-    missing, scanned = start.seeking, 0
-    for record, source in records:
-        if record.time_us < selection.since_us:
-            return 0
-        positions[source] = record.start
-        missing -= selection.matches(record)
-        scanned += len(record.message) + _OVERHEAD_BYTES
-        if missing == 0 or scanned > MAX_SCAN_BYTES:
-            return missing
-    return 0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from trainshed.attempts.log_file import AttemptLog, LogRecord
@@ -14,9 +14,34 @@ from trainshed.domain.jobs.job import Job, JobEvent
 from trainshed.domain.logs import SERVICE, LogCursor, LogEntry, insert_id
 from trainshed.store.jobs import JobStore
 
+MAX_PAGE_BYTES = 8 << 20  #: approximate size limit of a page
+MAX_SCAN_BYTES = 8 << 20  #: approximate scan limit of a request; the next one continues there
+_OVERHEAD_BYTES = 256  #: overhead of a record besides its message
+
 #: a record and its source: 0 for events, n for attempt n
 SourcedRecord = tuple[LogRecord, int]
 Positions = list[int]  #: the position in each source: the start or end of a record
+
+
+class PageBudget:
+    """What one request may still read and return."""
+
+    def __init__(self, limit: int) -> None:
+        self._entries = limit
+        self._page_bytes = MAX_PAGE_BYTES
+        self._scan_bytes = MAX_SCAN_BYTES
+
+    @property
+    def exhausted(self) -> bool:
+        return self._entries <= 0 or self._page_bytes < 0 or self._scan_bytes < 0
+
+    def count(self, message: str, *, matched: bool) -> None:
+        """Count a record that was read, and returned if it matched."""
+        cost = len(message) + _OVERHEAD_BYTES
+        self._scan_bytes -= cost
+        if matched:
+            self._entries -= 1
+            self._page_bytes -= cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +59,11 @@ class JobLog:
 
     def end(self) -> LogCursor:
         """Return the cursor behind all records."""
-        last = max((event.seq for event in self.events), default=0)
-        return LogCursor(last, tuple(file.complete() for file in self.files))
+        return LogCursor(self._last_event(), tuple(file.complete() for file in self.files))
+
+    def since(self, time_us: int) -> LogCursor:
+        """Return the cursor before the records of this time or later. Events before it are not skipped."""
+        return LogCursor(0, tuple(file.find(time_us) if time_us > 0 else 0 for file in self.files))
 
     def positions(self, cursor: LogCursor) -> Positions:
         """Return one position per source; 0 for those that the cursor does not know."""
@@ -44,28 +72,78 @@ class JobLog:
 
     def forwards(self, positions: Sequence[int], until: Sequence[int] | None = None) -> Iterator[SourcedRecord]:
         """Yield the records after the positions, up to `until`, oldest first. `end` of each is its next position."""
-        events = (event_line(event) for event in self.events if event.seq > positions[0])
+        events = (event_record(event) for event in self.events if event.seq > positions[0])
         read = [events, *(file.forwards(positions[number]) for number, file in enumerate(self.files, start=1))]
-        sources: list[Iterable[SourcedRecord]] = [_with_source(lines, number) for number, lines in enumerate(read)]
+        sources: list[Iterable[SourcedRecord]] = [_with_source(records, number) for number, records in enumerate(read)]
         if until is not None:
             sources = [takewhile(lambda item: item[0].end <= until[item[1]], source) for source in sources]
         return heapq.merge(*sources, key=_order)
 
     def backwards(self, positions: Sequence[int]) -> Iterator[SourcedRecord]:
         """Yield all records before the positions, newest first. `start` of each is its next position."""
-        events = [event_line(event) for event in reversed(self.events) if event.seq <= positions[0]]
+        events = [event_record(event) for event in reversed(self.events) if event.seq <= positions[0]]
         sources: list[Iterable[SourcedRecord]] = [_with_source(events, 0)]
         for number, file in enumerate(self.files, start=1):
             if positions[number]:
                 sources.append(_with_source(file.backwards(positions[number]), number))
         return heapq.merge(*sources, key=_order, reverse=True)
 
-    def entry(self, line: LogRecord, source: int) -> LogEntry:
-        return line_entry(self.job, source, line)
+    def between(self, lower_us: int, upper_us: int, *, descending: bool) -> Iterator[LogEntry]:
+        """Yield the entries of a time range in the order of their keys. Both ends are included."""
+        ordered = replace(self, events=sorted(self.events, key=lambda event: (event.time_us, event.seq)))
+        if descending:
+            end = LogCursor(self._last_event(), self.since(upper_us + 1).offsets)
+            records = ordered.backwards(self.positions(end))
+        else:
+            records = ordered.forwards(self.positions(self.since(lower_us)))
+        for record, source in records:
+            if (record.time_us < lower_us) if descending else (record.time_us > upper_us):
+                return
+            if lower_us <= record.time_us <= upper_us:
+                yield self.entry(record, source)
+
+    def take(
+        self,
+        records: Iterable[SourcedRecord],
+        matches: Callable[[LogRecord], bool],
+        positions: Positions,
+        *,
+        limit: int,
+        back: bool,
+    ) -> tuple[list[LogEntry], bool]:
+        """Return up to `limit` matching entries as they are read, and whether there are no more records.
+
+        Advances the positions. Reads a limited number of bytes.
+        """
+        entries: list[LogEntry] = []
+        budget = PageBudget(limit)
+        for record, source in records:
+            if budget.exhausted:
+                return entries, False
+            positions[source] = record.start if back else record.end
+            matched = matches(record)
+            budget.count(record.message, matched=matched)
+            if matched:
+                entries.append(self.entry(record, source))
+        return entries, True
+
+    def entry(self, record: LogRecord, source: int) -> LogEntry:
+        return LogEntry(
+            project=self.job.project,
+            job=self.job.id,
+            time_us=record.time_us,
+            replica=record.replica,
+            severity=record.severity,
+            message=record.message,
+            insert_id=insert_id(record.time_us, attempt=source, position=record.start if source else record.end),
+        )
+
+    def _last_event(self) -> int:
+        return max((event.seq for event in self.events), default=0)
 
 
-def _with_source(lines: Iterable[LogRecord], number: int) -> Iterator[SourcedRecord]:
-    return ((line, number) for line in lines)
+def _with_source(records: Iterable[LogRecord], number: int) -> Iterator[SourcedRecord]:
+    return ((record, number) for record in records)
 
 
 def _order(item: SourcedRecord) -> tuple[int, int, int]:
@@ -88,22 +166,6 @@ def sizes(home: Home, project: str, job_id: str, cursor: LogCursor) -> tuple[int
     return tuple(AttemptLog(root=home.jobs, folder=(*folder, str(n)), floor_us=0).size() for n in attempts)
 
 
-def event_line(event: JobEvent) -> LogRecord:
+def event_record(event: JobEvent) -> LogRecord:
     """Return an event as a record of the service. Its sequence number is the position behind it."""
     return LogRecord(event.seq - 1, event.seq, event.time_us, SERVICE, event.severity, event.message)
-
-
-def line_entry(job: Job, source: int, line: LogRecord) -> LogEntry:
-    return LogEntry(
-        project=job.project,
-        job=job.id,
-        time_us=line.time_us,
-        replica=line.replica,
-        severity=line.severity,
-        message=line.message,
-        insert_id=insert_id(line.time_us, attempt=source, position=line.start if source else line.end),
-    )
-
-
-def line_entries(job: Job, attempt: int, lines: Iterable[LogRecord]) -> Iterator[LogEntry]:
-    return (line_entry(job, attempt, line) for line in lines)

@@ -1,45 +1,48 @@
-"""Log pages of one job: the last page, the pages before it, and new records."""
+"""Log pages of one job: from the start, from the last entries, on from a cursor, or back from one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import takewhile
 
 from trainshed.config import Home
 from trainshed.domain.jobs.gang import gang
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.logs import SERVICE, LogCursor, LogEntry, LogSelection
-from trainshed.domain.times import rfc3339
 from trainshed.errors import InvalidArgumentError
-from trainshed.services.logs.job_log import JobLog, Positions, SourcedRecord, sizes
+from trainshed.services.logs.job_log import JobLog, Positions, sizes
 from trainshed.store.jobs import JobStore
 
-DEFAULT_LINES = 1000
-MAX_LINES = 5000
-MAX_PAGE_BYTES = 8 << 20  #: approximate size limit of a page
-MAX_SCAN_BYTES = 8 << 20  #: approximate scan limit of a request; its cursors continue there
-_OVERHEAD_BYTES = 256  #: overhead of a record besides its message
+DEFAULT_PAGE = 1000
+MAX_PAGE = 5000
+END = "end"  #: `before` the end: the last page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPageRequest:
-    """Which page to return: with neither `after` nor `before`, the last one."""
+    """Which page to return.
+
+    With neither `cursor` nor `before` it is the first one; with a `tail` in the selection, the one that begins so many
+    entries before the end.
+    """
 
     selection: LogSelection
-    after: LogCursor | None = None
-    before: LogCursor | None = None
-    limit: int = DEFAULT_LINES
+    cursor: LogCursor | None = None  #: what follows it
+    before: LogCursor | str | None = None  #: what precedes it; `END`: the last page
+    until: LogCursor | None = None  #: nothing that follows it
+    page_size: int = DEFAULT_PAGE
 
     def __post_init__(self) -> None:
-        if not 1 <= self.limit <= MAX_LINES:
-            raise InvalidArgumentError(f"`limit` is a number of lines from 1 to {MAX_LINES}.", field="limit")
-        if self.after is not None and self.before is not None:
-            raise InvalidArgumentError("A page is either `after` or `before` a place, not both.", field="before")
+        if not 1 <= self.page_size <= MAX_PAGE:
+            raise InvalidArgumentError(f"`pageSize` is a number of entries from 1 to {MAX_PAGE}.", field="pageSize")
+        if self.before is not None and (self.cursor or self.until or self.selection.tail is not None):
+            raise InvalidArgumentError(
+                "A page `before` a cursor has no `cursor`, no `until` and no `tail`.", field="before"
+            )
 
-    def since(self, after: LogCursor | None) -> LogPageRequest:
+    def on_from(self, cursor: LogCursor | None) -> LogPageRequest:
         """Return the same request from another cursor."""
-        return replace(self, after=after)
+        return replace(self, cursor=cursor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,29 +52,10 @@ class LogPage:
     entries: list[LogEntry]
     cursor: LogCursor  #: behind the last entry
     before: LogCursor | None  #: before the first entry; None if there are no earlier ones
+    end: LogCursor | None  #: the current end; None if the request had a cursor
     more: bool  #: whether later entries are available now
     ended: bool  #: whether the job has ended and there are no later entries
     replicas: tuple[str, ...]
-
-    def body(self) -> dict[str, Any]:
-        return {
-            "lines": [line_body(entry) for entry in self.entries],
-            "after": str(self.cursor),
-            "before": "" if self.before is None else str(self.before),
-            "more": self.more,
-            "ended": self.ended,
-            "replicas": list(self.replicas),
-        }
-
-
-def line_body(entry: LogEntry) -> dict[str, str]:
-    return {
-        "id": entry.insert_id,
-        "time": rfc3339(entry.time_us),
-        "replica": entry.replica,
-        "severity": entry.severity,
-        "message": entry.message,
-    }
 
 
 class LogPages:
@@ -86,59 +70,68 @@ class LogPages:
 
     def page(self, project: str, job_id: str, request: LogPageRequest) -> LogPage:
         log = JobLog.open(self._jobs, self._home, project, job_id)
-        if request.after is not None:
-            return _page_after(log, request, request.after)
-        return _page_before(log, request, request.before or log.end())
+        return _page_after(log, request) if request.before is None else _page_before(log, request, request.before)
 
     def sizes(self, project: str, job_id: str, cursor: LogCursor) -> tuple[int, ...]:
         return sizes(self._home, project, job_id, cursor)
 
 
-def _page_after(log: JobLog, request: LogPageRequest, start: LogCursor) -> LogPage:
+def _page_after(log: JobLog, request: LogPageRequest) -> LogPage:
+    end = log.end() if request.cursor is None else None
+    start = request.cursor or _start(log, request.selection, end)
     positions = log.positions(start)
-    records, done = _take_page(log.forwards(positions), positions, request, back=False)
+    if start.seeking and (missing := _seek(log, positions, request.selection, start.seeking)):
+        entries, done, before = list[LogEntry](), False, None
+        cursor = replace(_cursor(positions), seeking=missing)
+    else:
+        before = _cursor(positions)
+        records = log.forwards(positions, log.positions(request.until) if request.until else None)
+        entries, done = log.take(records, request.selection.matches, positions, limit=request.page_size, back=False)
+        cursor = _cursor(positions)
     return LogPage(
-        entries=[log.entry(*item) for item in records],
-        cursor=_cursor(positions),
-        before=start,
+        entries=entries,
+        cursor=cursor,
+        before=before if before is not None and any(log.positions(before)) else None,
+        end=end,
         more=not done,
         ended=log.job.ended and done,
         replicas=_replicas(log.job),
     )
 
 
-def _page_before(log: JobLog, request: LogPageRequest, end: LogCursor) -> LogPage:
+def _page_before(log: JobLog, request: LogPageRequest, before: LogCursor | str) -> LogPage:
+    end = before if isinstance(before, LogCursor) else log.end()
     positions = log.positions(end)
-    records, done = _take_page(log.backwards(positions), positions, request, back=True)
-    more = request.before is not None
+    entries, done = log.take(
+        log.backwards(positions), request.selection.matches, positions, limit=request.page_size, back=True
+    )
+    more = isinstance(before, LogCursor)
     return LogPage(
-        entries=[log.entry(*item) for item in reversed(records)],
+        entries=entries[::-1],
         cursor=end,
         before=None if done else _cursor(positions),
+        end=None if more else end,
         more=more,
         ended=log.job.ended and not more,
         replicas=_replicas(log.job),
     )
 
 
-def _take_page(
-    records: Iterator[SourcedRecord], positions: Positions, request: LogPageRequest, *, back: bool
-) -> tuple[list[SourcedRecord], bool]:
-    """Return up to a page of matching records, and whether the source is exhausted. Advances the positions."""
-    page: list[SourcedRecord] = []
-    size = scanned = 0
-    matches = request.selection.matches
-    for item in records:
-        if len(page) == request.limit or size > MAX_PAGE_BYTES or scanned > MAX_SCAN_BYTES:
-            return page, False
-        record, source = item
-        positions[source] = record.start if back else record.end
-        cost = len(record.message) + _OVERHEAD_BYTES
-        scanned += cost
-        if matches(record):
-            page.append(item)
-            size += cost
-    return page, True
+def _start(log: JobLog, selection: LogSelection, end: LogCursor | None) -> LogCursor:
+    """Return where a reader without a cursor starts: at the top, at a time, or at the end to seek the tail."""
+    if selection.tail is None:
+        return log.since(selection.since_us)
+    return replace(end or log.end(), seeking=selection.tail)
+
+
+def _seek(log: JobLog, positions: Positions, selection: LogSelection, seeking: int) -> int:
+    """Move the positions back over the matching records of the tail. Returns how many are still missing.
+
+    Returns 0 also if there are no more.
+    """
+    records = takewhile(lambda item: item[0].time_us >= selection.since_us, log.backwards(positions))
+    entries, done = log.take(records, selection.matches, positions, limit=seeking, back=True)
+    return 0 if done else seeking - len(entries)
 
 
 def _cursor(positions: Positions) -> LogCursor:

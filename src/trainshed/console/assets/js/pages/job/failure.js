@@ -8,7 +8,7 @@ import { plain } from "./logtext.js";
 
 /** @typedef {import("./place.js").Place} Place */
 
-/** @param {Api.Line[]} lines */
+/** @param {Api.LogEntry[]} lines */
 function lineBlock(lines) {
   const text = lines.map((line) => plain(line.message)).join("\n");
   const shown = h(

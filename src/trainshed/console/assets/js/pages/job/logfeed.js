@@ -11,9 +11,9 @@ const GATHER_MS = 120; // between two answers that were not full: a few large on
 const LONGEST_MS = 15_000;
 
 /**
- * @typedef {Api.Line} Line
- * @typedef {{limit: number, after?: string, before?: string, wait_s?: number}} Wanted
- * @typedef {(params: Wanted, signal: AbortSignal) => Promise<Api.LinesPage>} Read
+ * @typedef {Api.LogEntry} Line
+ * @typedef {{pageSize: number, cursor?: string, before?: string, waitSeconds?: number}} Wanted
+ * @typedef {(params: Wanted, signal: AbortSignal) => Promise<Api.LogPage>} Read
  */
 
 /**
@@ -29,7 +29,7 @@ export class LogFeed {
     /** @type {Line[]} */
     this.lines = [];
     this.first = 0; // the number of lines[0]
-    /** @type {{count: number, before: string, after: string}[]} the pages that `lines` is made of */
+    /** @type {{count: number, before: string, cursor: string}[]} the pages that `lines` is made of */
     this.pages = [];
     /** @type {string[]} */
     this.replicas = [];
@@ -39,7 +39,7 @@ export class LogFeed {
     /** @type {unknown} */
     this.trouble = null;
     this.before = "";
-    this.after = "";
+    this.cursor = "";
     this.stopping = new AbortController();
     /** @type {Promise<number | undefined> | null} */
     this.reading = null;
@@ -59,7 +59,7 @@ export class LogFeed {
   /** Load the last page, then new lines, until the job has ended or `stop` is called. */
   async start() {
     await this.#persist(async (signal) => {
-      const page = await this.read({ limit: PAGE }, signal);
+      const page = await this.read({ before: "end", pageSize: PAGE }, signal);
       this.before = page.before;
       this.loaded = true;
       this.#append(page);
@@ -89,7 +89,7 @@ export class LogFeed {
 
   /** @param {AbortSignal} signal @returns {Promise<boolean>} whether there may be more at once */
   async #next(signal) {
-    const page = await this.read({ after: this.after, limit: PAGE, wait_s: WAIT_S }, signal);
+    const page = await this.read({ cursor: this.cursor, pageSize: PAGE, waitSeconds: WAIT_S }, signal);
     if (this.#over) return false;
     this.#append(page);
     return page.more;
@@ -97,26 +97,26 @@ export class LogFeed {
 
   /** @param {AbortSignal} signal @returns {Promise<number>} */
   async #previous(signal) {
-    const page = await this.read({ before: this.before, limit: PAGE }, signal);
+    const page = await this.read({ before: this.before, pageSize: PAGE }, signal);
     if (this.#over) return 0;
-    this.lines = page.lines.concat(this.lines);
-    this.first -= page.lines.length;
-    this.pages.unshift({ count: page.lines.length, before: page.before, after: this.before });
+    this.lines = page.entries.concat(this.lines);
+    this.first -= page.entries.length;
+    this.pages.unshift({ count: page.entries.length, before: page.before, cursor: this.before });
     this.before = page.before;
     this.#dropLast();
     this.changed();
-    return page.lines.length;
+    return page.entries.length;
   }
 
-  /** @param {Api.LinesPage} page */
+  /** @param {Api.LogPage} page */
   #append(page) {
     this.pages.push({
-      count: page.lines.length,
-      before: this.pages.length ? this.after : page.before,
-      after: page.after,
+      count: page.entries.length,
+      before: this.pages.length ? this.cursor : page.before,
+      cursor: page.cursor,
     });
-    for (const line of page.lines) this.lines.push(line);
-    this.after = page.after;
+    for (const line of page.entries) this.lines.push(line);
+    this.cursor = page.cursor;
     this.ended = page.ended;
     this.replicas = page.replicas;
     if (this.following) this.#dropFirst();
@@ -129,15 +129,15 @@ export class LogFeed {
   #joinLast() {
     const [before, last] = this.pages.slice(-2);
     if (last === undefined || before === undefined || before.count + last.count > PAGE) return;
-    this.pages.splice(-2, 2, { count: before.count + last.count, before: before.before, after: last.after });
+    this.pages.splice(-2, 2, { count: before.count + last.count, before: before.before, cursor: last.cursor });
   }
 
   #dropFirst() {
     let gone = 0;
     while (this.pages.length > 1 && this.lines.length - gone > this.most) {
-      const page = /** @type {{count: number, before: string, after: string}} */ (this.pages.shift());
+      const page = /** @type {{count: number, before: string, cursor: string}} */ (this.pages.shift());
       gone += page.count;
-      this.before = page.after;
+      this.before = page.cursor;
     }
     if (gone > 0) {
       this.lines.splice(0, gone);
@@ -147,9 +147,9 @@ export class LogFeed {
 
   #dropLast() {
     while (this.pages.length > 1 && this.lines.length > this.most) {
-      const page = /** @type {{count: number, before: string, after: string}} */ (this.pages.pop());
+      const page = /** @type {{count: number, before: string, cursor: string}} */ (this.pages.pop());
       this.lines.length -= page.count;
-      this.after = /** @type {{after: string}} */ (this.pages.at(-1)).after;
+      this.cursor = /** @type {{cursor: string}} */ (this.pages.at(-1)).cursor;
       this.held = true;
       this.ended = false;
     }

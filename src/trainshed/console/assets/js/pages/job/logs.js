@@ -26,7 +26,7 @@ const FARTHEST = 300; // pages that are read to find the line that a link names
 class LogsTab {
   /** @param {string} path of the job @param {Place} place */
   constructor(path, place) {
-    this.path = `${path}/lines`;
+    this.path = `${path}/logs`;
     this.place = place;
     this.typing = 0;
     this.seen = 0; // the number behind the last line that was there when the following ended
@@ -34,7 +34,7 @@ class LogsTab {
     this.feed = null;
     this.list = new LogList({
       onFollow: () => this.#followChanged(),
-      linkTo: (line) => place.link({ tab: "logs", line: line.id }),
+      linkTo: (line) => place.link({ tab: "logs", line: line.insertId }),
     });
     this.replica = h("select", { "aria-label": "Replica", dataset: { testid: "log-replica" } });
     this.severity = h(
@@ -141,7 +141,7 @@ class LogsTab {
     const feed = /** @type {LogFeed} */ (this.feed);
     while (!feed.loaded && !feed.stopping.signal.aborted) await new Promise((resolve) => setTimeout(resolve, 30));
     for (let page = 0; page < FARTHEST && this.feed === feed; page += 1) {
-      const at = feed.lines.findIndex((line) => line.id === id);
+      const at = feed.lines.findIndex((line) => line.insertId === id);
       if (at >= 0) return this.list.reveal(feed.first + at);
       if (feed.before === "" || (await feed.earlier()) === undefined) break;
     }
@@ -225,12 +225,11 @@ class LogsTab {
     const filters = { replica: this.replica.value, severity: this.severity.value, search: this.search.value };
     /** @type {string[]} */
     const parts = [];
-    /** @type {string | undefined} */
-    let before;
+    let before = "end";
     while (before !== "") {
-      /** @type {Api.LinesPage} */
-      const page = await get(this.path, { ...filters, limit: 1000, before });
-      parts.push(page.lines.map(lineText).join(""));
+      /** @type {Api.LogPage} */
+      const page = await get(this.path, { ...filters, pageSize: 1000, before });
+      parts.push(page.entries.map(lineText).join(""));
       before = page.before;
     }
     saveText(`${this.place.name}.log`, parts.reverse().join(""));
