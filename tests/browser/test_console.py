@@ -111,8 +111,8 @@ def test_the_first_tab_stop_skips_to_the_page(page: Page) -> None:
     assert "console-empty" in page.url
 
 
-def _ground_is(page: Page, *, bright: bool) -> None:
-    """The colour of the page's ground comes to be as it should."""
+def _background_is(page: Page, *, bright: bool) -> None:
+    """Wait until the page's background has this colour."""
 
     def brightness() -> int:
         """From 0 to 255 * 3."""
@@ -125,16 +125,16 @@ def _ground_is(page: Page, *, bright: bool) -> None:
 def test_the_theme_is_the_systems_until_one_is_chosen(open_console: Open) -> None:
     page = open_console("console-empty", scheme="dark")
     expect(page.get_by_test_id("overview")).to_be_visible()
-    _ground_is(page, bright=False)
+    _background_is(page, bright=False)
     page.emulate_media(color_scheme="light")
-    _ground_is(page, bright=True)
+    _background_is(page, bright=True)
 
     page.get_by_test_id("menu-sun").click()
     page.get_by_test_id("theme-dark").click()
-    _ground_is(page, bright=False)
+    _background_is(page, bright=False)
     page.reload()
     expect(page.get_by_test_id("overview")).to_be_visible()
-    _ground_is(page, bright=False)
+    _background_is(page, bright=False)
 
 
 @pytest.mark.parametrize("place", PLACES)

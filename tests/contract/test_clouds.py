@@ -220,7 +220,7 @@ def test_tables_that_make_no_sense(table: object, sentence: str) -> None:
         read_cloud_buckets({"No": {"url": "s3://lab-data"}}, default_project="p-one")
 
 
-# -- the ground of a server
+# -- the core of a server
 
 
 @pytest.fixture
@@ -242,27 +242,27 @@ def plain_database(home: Home) -> Iterator[Database]:
 def test_a_server_adopts_the_buckets_of_its_configuration(kept: Kept, home: Home, plain_database: Database) -> None:
     kept.put("a", b"x")
     for _ in range(2):
-        ground = build_core(home, Settings(), plain_database)
-        assert (ground.buckets.owner("kept"), ground.backend.cloud_of("kept")) == ("vision", kept.url)
-        assert [item.name for item in ground.objects.list("kept", ListQuery()).items] == ["a"]
+        core = build_core(home, Settings(), plain_database)
+        assert (core.buckets.owner("kept"), core.backend.cloud_of("kept")) == ("vision", kept.url)
+        assert [item.name for item in core.objects.list("kept", ListQuery()).items] == ["a"]
     with pytest.raises(FailedPreconditionError, match=r"in config\.toml"):
-        ground.buckets.delete("kept", Preconditions())
+        core.buckets.delete("kept", Preconditions())
     local = LocalBuckets(home)
     assert (local.resolve("--data=gs://kept/a"), local.unknown) == ("--data=gs://kept/a", ["gs://kept/a"])
     with pytest.raises(NotFoundError, match="is kept in a cloud"):
         local.folder("gs://kept/a")
     home.config.unlink()
-    ground = build_core(home, Settings(), plain_database)
-    assert ground.objects.list("kept", ListQuery()).items == ()
-    ground.buckets.delete("kept", Preconditions())
+    core = build_core(home, Settings(), plain_database)
+    assert core.objects.list("kept", ListQuery()).items == ()
+    core.buckets.delete("kept", Preconditions())
     assert kept.names() == ["a"]
 
 
 def test_a_bucket_that_holds_objects_here_is_not_hidden(home: Home, plain_database: Database) -> None:
     text = home.config.read_text()
     home.config.unlink()
-    ground = build_core(home, Settings(), plain_database)
-    ground.buckets.make("vision", "kept")
+    core = build_core(home, Settings(), plain_database)
+    core.buckets.make("vision", "kept")
     (home.buckets / "kept" / "old").touch()
     home.config.write_text(text)
     with pytest.raises(CannotProceedError, match="nobody would see any more"):

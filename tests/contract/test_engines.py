@@ -87,7 +87,7 @@ class TestLocalEngine(EngineContract):
 
 
 class TestRayEngine(TestLocalEngine):
-    """Rooms are made up, but supervisors, stand-ins, keepers and replicas are real: only Ray is left out."""
+    """Capacity is scripted, but supervisors, replica proxies, node agents and replicas are real: only Ray is faked."""
 
     @pytest.fixture(autouse=True)
     def _link(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:

@@ -54,7 +54,7 @@ def attempt(link: BridgeProcess, scratch: Path, request: pytest.FixtureRequest) 
 
 
 def link_process(scratch: Path) -> int:
-    """The process that speaks to Ray, below its guard."""
+    """The bridge process, below its reaper."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().split(b"\0")

@@ -236,7 +236,9 @@ def test_cancelling_ends_the_container(jobs: Containers) -> None:
 
 
 @pytest.mark.parametrize("killed", [("pid",), ("reaper", "pid")], ids=["supervisor", "supervisor and reaper"])
-def test_nothing_is_left_of_a_job_whose_keepers_are_killed(jobs: Containers, killed: tuple[str, ...]) -> None:
+def test_nothing_is_left_of_a_job_whose_supervising_processes_are_killed(
+    jobs: Containers, killed: tuple[str, ...]
+) -> None:
     job = "left_by_" + "_".join(killed)
     jobs.submit(job, "", WAIT, job)
     jobs.wait(job, "RUNNING")

@@ -47,7 +47,7 @@ def path(framework_server: RunningServer, tmp_path_factory: pytest.TempPathFacto
 
 
 def boards(server: RunningServer) -> list[psutil.Process]:
-    """The processes below a server that are TensorBoard, or its guard."""
+    """The processes below a server that are TensorBoard, or its reaper."""
     found = []
     for process in psutil.Process(server.pid).children(recursive=True):
         with contextlib.suppress(psutil.Error):  # others come and go
@@ -160,7 +160,7 @@ def test_it_ends_with_the_server(framework_server: RunningServer, tmp_path: Path
         own = opened(server)
         assert ask(server, "GET", f"{own}data/environment")[0] == 200
         below = [each.pid for each in boards(server)]
-        assert len(below) == 2  # it and its guard
+        assert len(below) == 2  # it and its reaper
     finally:
         server.kill()
     wait_for(lambda: [pid for pid in below if alive(pid)], lambda left: not left)

@@ -282,7 +282,7 @@ def test_a_killed_worker_comes_back_and_a_killed_server_resumes_from_the_checkpo
     run.await_gate("master-replica-0", "worker-replica-0")
     run.succeed()
     assert [run.starts(f"{kind}-replica-0") for kind in ("master", "ps")] == [1, 2]
-    # A worker whose last words are of the connection to the lost server is started again too. TensorFlow gets over the
+    # A worker whose log tail shows the connection to the lost server is started again too. TensorFlow gets over the
     # loss in most moments, but not in all. Each start must be told of, and there is no other reason for one.
     told = [restart.sentence for restart in run.restarts()]
     killed = [sentence for sentence in told if "killed by signal 9" in sentence]

@@ -48,7 +48,7 @@ def timeout_s() -> float:
 def shed(tmp_path: Path, host: FakeHost, timeout_s: float) -> Iterator[RunningGateway]:
     running = RunningGateway(tmp_path / "home", Settings(body_limit_mb=1, predict_timeout_s=timeout_s)).start()
     running.publish("m", host.address)
-    assert ask(running) == (200, {"predictions": [1, 2]})  # from now on, by the short way
+    assert ask(running) == (200, {"predictions": [1, 2]})  # from now on, by the fast path
     yield running
     running.stop()
 
@@ -322,7 +322,7 @@ class TestOverload:
 
 
 def test_a_stopping_server_answers_what_it_has(shed: RunningGateway, host: FakeHost) -> None:
-    host.behaviour = answering("last words", after_s=0.5)
+    host.behaviour = answering("last output", after_s=0.5)
     results: list[tuple[int, object]] = []
     caller = threading.Thread(target=lambda: results.append(ask(shed)))
     before = len(host.seen)
@@ -330,7 +330,7 @@ def test_a_stopping_server_answers_what_it_has(shed: RunningGateway, host: FakeH
     until(lambda: len(host.seen) > before)
     shed.stop()
     caller.join()
-    assert results == [(200, {"predictions": "last words"})]
+    assert results == [(200, {"predictions": "last output"})]
 
 
 def test_nothing_is_left_open(shed: RunningGateway) -> None:

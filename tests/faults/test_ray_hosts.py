@@ -1,4 +1,4 @@
-"""Hosts that run elsewhere, on real processes: stand-ins, keepers, hosts that follow a script. Only Ray is left out."""
+"""Remote hosts on real processes: replica proxies, node agents, scripted hosts. Only Ray is faked."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ RECIPE = {"name": "test", "key": KEY, "python": "3.11", "lock": "", "stands_for"
 
 
 @pytest.fixture
-def link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalBridge]:
+def bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalBridge]:
     monkeypatch.setenv("TRAINSHED_NODE_CACHE", str(tmp_path / "cache"))
-    link = LocalBridge(tmp_path, tmp_path / "cache", ship_scripted(tmp_path / "shipped"))
-    link.start()
-    yield link
-    link.close()
+    bridge = LocalBridge(tmp_path, tmp_path / "cache", ship_scripted(tmp_path / "shipped"))
+    bridge.start()
+    yield bridge
+    bridge.close()
 
 
 def rules(**changes: str) -> RayHostConfig:
     return RayHostConfig(
         machines=STANDARD,
         shares=ResourceShares(),
-        access=lambda spec: ArtifactAccess(url="https://nowhere/", ca="", token="ts_courier"),
+        access=lambda spec: ArtifactAccess(url="https://nowhere/", ca="", token="ts_fetch"),
         recipe=lambda name: RECIPE,
         body_limit=1 << 20,
         **changes,
@@ -51,9 +51,9 @@ def rules(**changes: str) -> RayHostConfig:
 
 
 @pytest.fixture
-def hosts(tmp_path: Path, link: LocalBridge) -> Iterator[RayHostEngine]:
+def hosts(tmp_path: Path, bridge: LocalBridge) -> Iterator[RayHostEngine]:
     made = RayHostEngine(
-        Home(tmp_path / "home"), ship=lambda: ship_scripted(tmp_path / "shipped"), bridge=link, config=rules()
+        Home(tmp_path / "home"), ship=lambda: ship_scripted(tmp_path / "shipped"), bridge=bridge, config=rules()
     )
     made.open(lambda: None)
     yield made
@@ -102,7 +102,7 @@ def in_phase(hosts: RayHostEngine, key: str, phase: HostPhase) -> HostStatus:
 
 
 def test_a_host_gets_ready_and_answers_behind_its_secret(
-    hosts: RayHostEngine, spec: HostSpec, link: LocalBridge
+    hosts: RayHostEngine, spec: HostSpec, bridge: LocalBridge
 ) -> None:
     key = hosts.start(spec)
     place = in_phase(hosts, key, HostPhase.READY).endpoint
@@ -112,7 +112,7 @@ def test_a_host_gets_ready_and_answers_behind_its_secret(
     with socket.create_connection((place.host, place.port), timeout=60) as stranger:
         stranger.sendall(auth_frame("a guess") + pack_request(1, FrameKind.STATS, b""))
         assert stranger.recv(1) == b""
-    [gang] = link.gangs()
+    [gang] = bridge.gangs()
     assert gang.startswith(f"{GANG_PREFIX}p/m/v/0-")
     wait_for(lambda: hosts.memory_use(key)[1], lambda size: size > 1 << 20)
 
@@ -135,37 +135,37 @@ def test_every_host_has_a_secret_of_its_own(hosts: RayHostEngine, spec: HostSpec
     assert all(len(secret) > 40 for secret in secrets)
 
 
-def test_a_drained_host_ends_and_leaves_nothing(hosts: RayHostEngine, spec: HostSpec, link: LocalBridge) -> None:
+def test_a_drained_host_ends_and_leaves_nothing(hosts: RayHostEngine, spec: HostSpec, bridge: LocalBridge) -> None:
     key = hosts.start(spec)
     in_phase(hosts, key, HostPhase.READY)
     hosts.drain(key)
     assert in_phase(hosts, key, HostPhase.ENDED).message.startswith("The host ended with the exit status 0.")
-    wait_for(link.gangs, lambda gangs: gangs == [])
+    wait_for(bridge.gangs, lambda gangs: gangs == [])
     wait_for(lambda: list((hosts.folder("p", "m", "v") / "remote").iterdir()), lambda left: left == [])
 
 
-def test_a_killed_host_is_killed_there(hosts: RayHostEngine, spec: HostSpec, link: LocalBridge) -> None:
+def test_a_killed_host_is_killed_there(hosts: RayHostEngine, spec: HostSpec, bridge: LocalBridge) -> None:
     key = hosts.start(spec)
     in_phase(hosts, key, HostPhase.READY)
-    [actor] = link.actors.values()
+    [actor] = bridge.actors.values()
     hosts.kill(key, reason="It was asked for.")
     assert in_phase(hosts, key, HostPhase.ENDED).message == "It was asked for."
     wait_for(lambda: alive(actor.agent_pid), lambda runs: not runs)
 
 
-def test_a_host_whose_node_is_lost_says_so(hosts: RayHostEngine, spec: HostSpec, link: LocalBridge) -> None:
+def test_a_host_whose_node_is_lost_says_so(hosts: RayHostEngine, spec: HostSpec, bridge: LocalBridge) -> None:
     key = hosts.start(spec)
     in_phase(hosts, key, HostPhase.READY)
-    link.lost[REPLICA] = True
+    bridge.lost[REPLICA] = True
     assert in_phase(hosts, key, HostPhase.ENDED).message == "The node a-node with host was lost."
 
 
-def test_a_host_outlives_the_link(hosts: RayHostEngine, spec: HostSpec, link: LocalBridge) -> None:
+def test_a_host_outlives_the_bridge(hosts: RayHostEngine, spec: HostSpec, bridge: LocalBridge) -> None:
     key = hosts.start(spec)
     in_phase(hosts, key, HostPhase.READY)
-    link.stop()
+    bridge.stop()
     wait_for(lambda: hosts.stats(key).get("requests"), (7).__eq__)  # it tells nothing if it can't at once
-    link.start()
+    bridge.start()
     hosts.drain(key)
     in_phase(hosts, key, HostPhase.ENDED)
 
@@ -201,26 +201,29 @@ def test_what_is_needed_is_known_to_the_next_server(hosts: RayHostEngine, spec: 
     assert hosts.prepare(replace(spec, manifest=None), existing=True) == spec
 
 
-def test_room_that_an_earlier_server_left_is_given_back(
-    tmp_path: Path, hosts: RayHostEngine, spec: HostSpec, link: LocalBridge
+def test_reservations_of_an_earlier_server_are_released(
+    tmp_path: Path, hosts: RayHostEngine, spec: HostSpec, bridge: LocalBridge
 ) -> None:
     hosts.start(spec)
-    wait_for(link.gangs, bool)
-    [name] = link.actors
-    actor = link.actors.pop(name)
+    wait_for(bridge.gangs, bool)
+    [name] = bridge.actors
+    actor = bridge.actors.pop(name)
     hosts.close()
-    link.actors[name] = actor  # as if nobody had told it to end
+    bridge.actors[name] = actor  # as if nobody had told it to end
     later = RayHostEngine(
-        Home(tmp_path / "home"), ship=lambda: ship_scripted(tmp_path / "shipped"), bridge=link, config=rules()
+        Home(tmp_path / "home"), ship=lambda: ship_scripted(tmp_path / "shipped"), bridge=bridge, config=rules()
     )
     later.open(lambda: None)
-    wait_for(link.gangs, lambda gangs: gangs == [])
+    wait_for(bridge.gangs, lambda gangs: gangs == [])
     later.close()
 
 
-def test_without_a_cluster_none_is_started(tmp_path: Path, spec: HostSpec, link: LocalBridge) -> None:
+def test_without_a_cluster_none_is_started(tmp_path: Path, spec: HostSpec, bridge: LocalBridge) -> None:
     none = RayHostEngine(
-        Home(tmp_path / "other"), ship=lambda: tmp_path, bridge=link, config=rules(unavailable_reason="There is none.")
+        Home(tmp_path / "other"),
+        ship=lambda: tmp_path,
+        bridge=bridge,
+        config=rules(unavailable_reason="There is none."),
     )
     none.open(lambda: None)
     with pytest.raises(EngineUnavailableError, match=r"There is none\."):

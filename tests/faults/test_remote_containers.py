@@ -1,4 +1,4 @@
-"""A gang of containers that runs elsewhere: supervisor, stand-ins, keepers, Podman. Only Ray is left out."""
+"""A remote gang of containers: supervisor, replica proxies, node agents, Podman. Only Ray is faked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOURCE = TRAINER + "print('sees', sys.argv[1], sorted(os.listdir('/signs'))[:1],
 
 
 @pytest.fixture
-def link(tmp_path: Path, podman: Podman, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalBridge]:
+def bridge(tmp_path: Path, podman: Podman, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalBridge]:
     monkeypatch.setenv("TRAINSHED_NODE_CACHE", str(tmp_path / "cache"))
     for name, value in podman.env.items():
         monkeypatch.setenv(name, value)
@@ -34,14 +34,14 @@ def link(tmp_path: Path, podman: Podman, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 @pytest.fixture
-def attempt(tmp_path: Path, podman: Podman, link: LocalBridge) -> Iterator[GangRun]:
-    with GangRun(tmp_path, link.path, name=tmp_path.name) as made:
-        launch(made, link, podman.base())
+def attempt(tmp_path: Path, podman: Podman, bridge: LocalBridge) -> Iterator[GangRun]:
+    with GangRun(tmp_path, bridge.path, name=tmp_path.name) as made:
+        launch(made, bridge, podman.base())
         yield made
 
 
-def launch(attempt: GangRun, link: LocalBridge, image: str) -> None:
-    spec = cluster_spec(link.path, attempt.gang, (MASTER, WORKER))
+def launch(attempt: GangRun, bridge: LocalBridge, image: str) -> None:
+    spec = cluster_spec(bridge.path, attempt.gang, (MASTER, WORKER))
     container = {"image": image, "command": ["python3", "-c"], "args": [SOURCE, "@host:worker-replica-0@"]}
     for each in spec["replicas"]:
         each["container"] = container | {"cpus": 1, "memory_bytes": 1 << 30}
@@ -73,14 +73,14 @@ def _sampled(attempt: GangRun) -> set[str]:
     return {each["r"] for each in attempt.samples() if each["processes"] > 0}
 
 
-def test_a_container_whose_keeper_was_killed_ends_before_the_next_one_starts(
-    attempt: GangRun, link: LocalBridge, podman: Podman
+def test_a_container_whose_agent_was_killed_ends_before_the_next_one_starts(
+    attempt: GangRun, bridge: LocalBridge, podman: Podman
 ) -> None:
     attempt.started(2)
     job = attempt.gang.removeprefix("trainshed/").rpartition("/")[0]
     before = {each["Id"] for each in podman.containers(job)}
-    [keeper] = [actor.agent_pid for name, actor in link.actors.items() if f"/{WORKER}/" in name]
-    for pid in (keeper, *tree.children(keeper)):  # so that neither can clean up after the other
+    [agent] = [actor.agent_pid for name, actor in bridge.actors.items() if f"/{WORKER}/" in name]
+    for pid in (agent, *tree.children(agent)):  # so that neither can clean up after the other
         os.kill(pid, signal.SIGKILL)
     attempt.started(4)  # both: they are an all-reduce group
     after = {each["Id"] for each in podman.containers(job)}

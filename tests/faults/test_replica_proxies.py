@@ -1,4 +1,4 @@
-"""A gang that runs elsewhere, on real processes: supervisor, stand-ins, keepers, replicas. Only Ray is left out."""
+"""A remote gang on real processes: supervisor, replica proxies, node agents, replicas. Only Ray is faked."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ MASTER, WORKER, PS = "master-replica-0", "worker-replica-0", "ps-replica-0"
 
 
 @pytest.fixture
-def link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalBridge]:
+def bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalBridge]:
     monkeypatch.setenv("TRAINSHED_NODE_CACHE", str(tmp_path / "cache"))
-    link = LocalBridge(tmp_path, tmp_path / "cache")
-    link.start()
-    yield link
-    link.close()
+    bridge = LocalBridge(tmp_path, tmp_path / "cache")
+    bridge.start()
+    yield bridge
+    bridge.close()
 
 
 @pytest.fixture
-def attempt(tmp_path: Path, link: LocalBridge) -> Iterator[GangRun]:
-    with GangRun(tmp_path, link.path) as made:
+def attempt(tmp_path: Path, bridge: LocalBridge) -> Iterator[GangRun]:
+    with GangRun(tmp_path, bridge.path) as made:
         yield made
 
 
-def test_a_gang_runs_with_addresses_that_its_nodes_chose(attempt: GangRun, link: LocalBridge) -> None:
+def test_a_gang_runs_with_addresses_that_its_nodes_chose(attempt: GangRun, bridge: LocalBridge) -> None:
     attempt.launch("print('hello from', NAME); print('trouble', file=sys.stderr); wait()", MASTER, WORKER)
     starts = attempt.started(2)
     assert {name for name, _, _ in starts} == {MASTER, WORKER}
@@ -53,7 +53,7 @@ def test_a_gang_runs_with_addresses_that_its_nodes_chose(attempt: GangRun, link:
     assert attempt.ended()["outcome"] == "SUCCEEDED"
     said = attempt.lines(WORKER)
     assert "hello from worker-replica-0" in said and "trouble" in said
-    wait_until(lambda: not link.actors, attempt)
+    wait_until(lambda: not bridge.actors, attempt)
     replicas = attempt.folder.parent / "cache" / "replicas"
     wait_until(lambda: not [path for path in replicas.glob("*/*") if path.name != ".lock"], attempt)
 
@@ -73,11 +73,11 @@ def test_what_a_lost_machine_kept_is_removed_when_something_starts_there(attempt
 
 @pytest.mark.parametrize("how, words", [(3, "exited with a non-zero status of 3"), (-11, "killed by signal 11")])
 def test_it_ends_as_the_replica_ended(attempt: GangRun, how: int, words: str) -> None:
-    attempt.launch("print('last words', file=sys.stderr); wait()", MASTER)
+    attempt.launch("print('last output', file=sys.stderr); wait()", MASTER)
     attempt.end(how)
     end = attempt.ended()
     assert end["outcome"] == "FAILED"
-    assert words in end["message"] and "last words" in end["message"]
+    assert words in end["message"] and "last output" in end["message"]
     assert [event["event"] for event in attempt.journal()][2:5] == ["replica_started", "running", "replica_exited"]
     exits = [event for event in attempt.journal() if event["event"] == "replica_exited"]
     assert (exits[0]["code"], exits[0]["signal"]) == ((how, None) if how > 0 else (None, -how))
@@ -133,7 +133,7 @@ def _has_counted(attempt: GangRun, number: int) -> bool:
     return _count(attempt) >= number
 
 
-def test_no_line_is_lost_or_told_twice_while_the_link_comes_and_goes(attempt: GangRun, link: LocalBridge) -> None:
+def test_no_line_is_lost_or_repeated_while_the_bridge_comes_and_goes(attempt: GangRun, bridge: LocalBridge) -> None:
     counts = (
         "for number in range(400):\n    print('line', number, flush=True)\n    note('count')\n    time.sleep(0.01)\n"
     )
@@ -141,30 +141,30 @@ def test_no_line_is_lost_or_told_twice_while_the_link_comes_and_goes(attempt: Ga
     attempt.started(1)
     for number in (10, 100, 200, 300):
         wait_until(partial(_has_told, attempt, f"line {number}"), attempt)
-        link.stop()
+        bridge.stop()
         wait_until(partial(_has_counted, attempt, _count(attempt) + 20), attempt)
-        link.start()
+        bridge.start()
     assert attempt.ended()["outcome"] == "SUCCEEDED"
     told = [line for line in attempt.lines(MASTER) if line.startswith("line ")]
     assert told == [f"line {number}" for number in range(400)]
     assert len(attempt.starts()) == 1
 
 
-def test_a_gang_whose_link_is_away_when_it_starts_waits_for_it(attempt: GangRun, link: LocalBridge) -> None:
-    link.stop()
+def test_a_gang_that_starts_during_an_outage_waits_for_the_bridge(attempt: GangRun, bridge: LocalBridge) -> None:
+    bridge.stop()
     attempt.launch("", MASTER)
     wait_until(lambda: "replica_started" in [event["event"] for event in attempt.journal()], attempt)
     assert not attempt.starts()
-    link.start()
+    bridge.start()
     assert attempt.ended()["outcome"] == "SUCCEEDED"
 
 
 def test_after_the_loss_of_a_node_the_whole_gang_starts_again_at_other_addresses(
-    attempt: GangRun, link: LocalBridge
+    attempt: GangRun, bridge: LocalBridge
 ) -> None:
     attempt.launch("wait()", MASTER, PS)
     before = attempt.started(2)
-    link.lost[PS] = True
+    bridge.lost[PS] = True
     after = attempt.started(4)[2:]
     assert {name for name, _, _ in after} == {MASTER, PS}
     assert after[0][2] == after[1][2] != before[0][2]
@@ -176,10 +176,10 @@ def test_after_the_loss_of_a_node_the_whole_gang_starts_again_at_other_addresses
     assert "The node a-node with ps-replica-0 was lost." in attempt.lines(PS)
 
 
-def test_nothing_is_left_when_the_one_who_holds_the_keeper_is_gone(attempt: GangRun, link: LocalBridge) -> None:
+def test_nothing_is_left_when_the_process_that_holds_the_agent_is_gone(attempt: GangRun, bridge: LocalBridge) -> None:
     attempt.launch("wait()", MASTER)
     [(_, pid, _)] = attempt.started(1)
-    [actor] = link.actors.values()
+    [actor] = bridge.actors.values()
     actor.lose()
     wait_until(lambda: not alive(pid), attempt)
     again = attempt.started(2)[1]
@@ -188,24 +188,24 @@ def test_nothing_is_left_when_the_one_who_holds_the_keeper_is_gone(attempt: Gang
     assert attempt.ended()["outcome"] == "SUCCEEDED"
 
 
-def test_a_replica_that_nobody_asks_for_ends_when_its_lease_does(attempt: GangRun, link: LocalBridge) -> None:
+def test_a_replica_that_nobody_asks_for_ends_when_its_lease_does(attempt: GangRun, bridge: LocalBridge) -> None:
     attempt.launch("wait()", MASTER, lease_s=6.0)
     [(_, pid, _)] = attempt.started(1)
     created_s = psutil.Process(pid).create_time()
     wait_until(lambda: time.time() > created_s + 8 or not alive(pid), attempt)
-    assert alive(pid), "a link asks for it all the time"
-    link.stop()
+    assert alive(pid), "a bridge asks for it all the time"
+    bridge.stop()
     wait_until(lambda: not alive(pid), attempt)
-    link.start()
+    bridge.start()
     assert attempt.started(2)[1][1] != pid
     attempt.end(0)
     assert attempt.ended()["outcome"] == "SUCCEEDED"
 
 
-def test_a_killed_keeper_takes_its_replica_with_it(attempt: GangRun, link: LocalBridge) -> None:
+def test_a_killed_agent_takes_its_replica_with_it(attempt: GangRun, bridge: LocalBridge) -> None:
     attempt.launch("wait()", MASTER)
     [(_, pid, _)] = attempt.started(1)
-    [actor] = link.actors.values()
+    [actor] = bridge.actors.values()
     inner = int(Path(f"/proc/{actor.agent_pid}/task/{actor.agent_pid}/children").read_text().split()[0])
     os.kill(inner, signal.SIGKILL)
     wait_until(lambda: not alive(pid), attempt)
@@ -222,7 +222,7 @@ def test_the_death_of_the_supervisor_is_the_death_of_the_replicas(attempt: GangR
     wait_until(lambda: not any(map(alive, pids)), attempt)
 
 
-def test_a_runtime_that_cannot_be_built_fails_the_job_with_the_reason(attempt: GangRun, link: LocalBridge) -> None:
+def test_a_runtime_that_cannot_be_built_fails_the_job_with_the_reason(attempt: GangRun, bridge: LocalBridge) -> None:
     (attempt.folder.parent / "cache" / "runtimes" / "test-0" / "complete.json").unlink()
     attempt.launch("wait()", MASTER, python="3.99")
     end = attempt.ended()

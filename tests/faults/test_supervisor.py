@@ -195,7 +195,7 @@ def test_killing_the_supervisor_ends_the_job_and_everything_it_started(start: St
     wait_for(lambda: _gone(started["reaper"]), bool)
 
 
-def test_killing_the_guardian_ends_the_job_and_everything_it_started(start: Start) -> None:
+def test_killing_the_reaper_ends_the_job_and_everything_it_started(start: Start) -> None:
     attempt = _hydra(start)
     started = attempt.event("supervisor_started")
     os.kill(started["reaper"], signal.SIGKILL)

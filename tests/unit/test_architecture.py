@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serving": set(),
     "packaging": {"runtimes"},
     "client": {"config", "packaging", "proxy"},  # a trainer is packed before it is sent
-    "sdk": {"client", "config", "packaging"},  # the Python client, on the same ground as the command line
+    "sdk": {"client", "config", "packaging"},  # the Python client, with the dependencies of the command line
     "cli": {"client", "config", "local", "packaging", "proxy", "server", "shell"},
     "local": {"buckets", "config", "engines", "node", "runtimes"},  # on the user's own machine, without a server
     "shell": {"config", "proxy"},  # what the words of other programs mean here; the command line does it

@@ -54,9 +54,9 @@ WAITING = "import time\nwhile True:\n    time.sleep(0.1)\n"
 
 
 @pytest.fixture(scope="module")
-def courier(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def fetch_token(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A token that fetches the packages of a job that runs."""
-    jobs = Submitter(server, PROJECT, tmp_path_factory.mktemp("courier"))
+    jobs = Submitter(server, PROJECT, tmp_path_factory.mktemp("fetch-token"))
     jobs.submit("carried", WAITING)
     jobs.wait("carried", {"RUNNING"})
     yield fetch_token_of(server, PROJECT, "carried")
@@ -133,24 +133,24 @@ def test_an_editor_does_not_administer(call: Caller, tokens: dict[str, str]) -> 
     assert offenders(is_closed, (route for route in GUARDED if route.access is Access.ADMIN)) == []
 
 
-def test_a_courier_of_one_job_can_do_nothing_else(call: Caller, courier: str) -> None:
+def test_a_fetch_token_of_one_job_can_do_nothing_else(call: Caller, fetch_token: str) -> None:
     def is_closed(route: Route) -> bool:
-        status, body = call(route.method, path_of(route), token=courier, body={"user": "eve", "project": PROJECT})
+        status, body = call(route.method, path_of(route), token=fetch_token, body={"user": "eve", "project": PROJECT})
         return (status, body["error"]["status"]) == (403, "PERMISSION_DENIED")
 
     assert offenders(is_closed) == []
 
 
-def test_a_courier_asks_for_packages_of_its_own_job_and_gets_no_other_token(call: Caller, courier: str) -> None:
+def test_a_fetch_token_gets_packages_of_its_own_job_and_no_other_token(call: Caller, fetch_token: str) -> None:
     def packages(project: str, job: str) -> int:
-        return call("GET", f"/trainshed/v1/projects/{project}/jobs/{job}/packages/{'0' * 64}", token=courier)[0]
+        return call("GET", f"/trainshed/v1/projects/{project}/jobs/{job}/packages/{'0' * 64}", token=fetch_token)[0]
 
     assert packages(PROJECT, "carried") == 404  # there is none, and it may know
     assert packages(PROJECT, "another") == packages(OTHER, "carried") == 403
-    form = f"grant_type=refresh_token&refresh_token={courier}".encode()
+    form = f"grant_type=refresh_token&refresh_token={fetch_token}".encode()
     assert call("POST", "/token", body=form)[1]["error"] == "invalid_grant"
-    assert call("POST", "/trainshed/v1/session", body={"token": courier})[0] == 401
-    assert call("GET", "/no/such/path", token=courier)[0] == 404
+    assert call("POST", "/trainshed/v1/session", body={"token": fetch_token})[0] == 401
+    assert call("GET", "/no/such/path", token=fetch_token)[0] == 404
 
 
 @pytest.mark.parametrize(

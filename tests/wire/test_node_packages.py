@@ -81,7 +81,7 @@ def test_any_part_of_it_can_be_asked_for(sender: Sender, server: RunningServer) 
     assert part(range=f"bytes={len(CONTENT)}-")[0] == 416
 
 
-def test_another_jobs_courier_gets_nothing(sender: Sender, server: RunningServer, tmp_path: Path) -> None:
+def test_another_jobs_fetch_token_gets_nothing(sender: Sender, server: RunningServer, tmp_path: Path) -> None:
     other = fetch_token_of(server, sender.jobs.project, "other")  # a job that is not there
     with pytest.raises(FetchError, match="unknown, expired or revoked"):
         sender.fetch(tmp_path, token=other)

@@ -1,4 +1,4 @@
-"""Predictions as google-api-python-client and curl send them; and the short way held against the route."""
+"""Predictions as google-api-python-client and curl send them; and the fast path compared with the route."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class Reserved:
 class Pending:
     """There is no capacity now."""
 
-    blocks_queue: bool = True  #: later gangs wait too, so that this one is not overtaken for ever
+    blocks_queue: bool = True  #: later gangs wait too, so that this one does not starve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

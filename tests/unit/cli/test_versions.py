@@ -38,7 +38,7 @@ def test_the_engine_is_a_label() -> None:
     assert "labels" not in body()
 
 
-def test_a_host_elsewhere_is_told_of_by_its_address() -> None:
+def test_a_remote_host_is_shown_with_its_address() -> None:
     host = {"instance": 1, "state": "READY", "pid": 0, "memoryBytes": 5_000_000, "address": "10.0.0.2:12345"}
     details = {"runtime": "2.21", "hosts": [host], "version": {"state": "READY"}}
     assert detail_lines(details) == ["Host 1 is READY: at 10.0.0.2:12345, 5 MB."]

@@ -62,8 +62,8 @@ def equipped(tmp_path: Path, reach: NodeEndpoint = REACH) -> tuple[RemoteAttempt
         return "ts_of_the_job"
 
     def issue_fetch_token(project: str, job: str, *, ttl_s: float) -> str:
-        issued.append(("courier", project, job, ttl_s))
-        return "ts_of_the_courier"
+        issued.append(("fetch", project, job, ttl_s))
+        return "ts_fetch"
 
     return RemoteCredentials(reach, issue=issue, issue_fetch_token=issue_fetch_token).inject(launch(tmp_path)), issued
 
@@ -81,15 +81,15 @@ def test_packages_are_put_aside_and_told_by_content(tmp_path: Path) -> None:
     )
     assert made.spec.packages == ()
     (tmp_path / "trainer.tar.gz").write_bytes(b"another")
-    parcel = StagedPackage(tmp_path / "attempt", SHA256)
-    assert (parcel.size, parcel.read(2, 4)) == (len(CONTENT), b"pack")
-    parcel.close()
+    staged = StagedPackage(tmp_path / "attempt", SHA256)
+    assert (staged.size, staged.read(2, 4)) == (len(CONTENT), b"pack")
+    staged.close()
 
 
 def test_the_kit_holds_the_tokens_and_the_launch_none(tmp_path: Path) -> None:
     made, issued = equipped(tmp_path)
-    assert issued == [("job", "p-one", "j", 86_460), ("courier", "p-one", "j", 86_460)]
-    assert made.credentials["token"] == "ts_of_the_courier"
+    assert issued == [("job", "p-one", "j", 86_460), ("fetch", "p-one", "j", 86_460)]
+    assert made.credentials["token"] == "ts_fetch"
     assert made.credentials["ca"] == "-----PEM-----"
     assert made.credentials["sidecar_proxy"] == {"host": "10.0.0.1", "port": 8471, "names": PATTERN}
     assert json.loads(made.credentials["files"]["google.json"])["refresh_token"] == "ts_of_the_job"
@@ -115,8 +115,8 @@ def test_all_of_it_goes_over_tls_or_by_the_relay(tmp_path: Path) -> None:
 def test_with_the_real_cloud_chosen_nothing_but_packages_is_from_here(tmp_path: Path) -> None:
     made, issued = equipped(tmp_path, replace(REACH, serves_gs=False))
     assert made.spec.env == {"MINE": "1", "BOTO_CONFIG": "/chosen"}
-    assert made.credentials == {"files": {}, "sidecar_proxy": None, "ca": "-----PEM-----", "token": "ts_of_the_courier"}
-    assert [kind for kind, *_ in issued] == ["courier"]
+    assert made.credentials == {"files": {}, "sidecar_proxy": None, "ca": "-----PEM-----", "token": "ts_fetch"}
+    assert [kind for kind, *_ in issued] == ["fetch"]
 
 
 # -- what is put aside

@@ -168,7 +168,7 @@ def test_no_more_run_than_there_are_slots_and_the_best_go_first(store: JobStore)
     assert store.get(PROJECT, "young").state is JobState.QUEUED
 
 
-def test_a_gang_starts_whole_or_waits_whole_and_is_not_overtaken(store: JobStore) -> None:
+def test_a_gang_is_admitted_as_a_whole_and_does_not_starve(store: JobStore) -> None:
     loop = Loop(store, slots=4)
     add(store, "first", replicas=3)
     add(store, "gang", replicas=4)
@@ -408,7 +408,7 @@ def test_what_cannot_fit_at_all_holds_nobody_up(store: JobStore) -> None:
     assert folder(small) in loop.engine.reservations()
 
 
-def test_room_is_given_back_when_a_job_ends(store: JobStore) -> None:
+def test_a_reservation_is_released_when_a_job_ends(store: JobStore) -> None:
     loop = Loop(store)
     add(store, "a")
     running = loop.until("a", JobState.RUNNING)
@@ -419,7 +419,7 @@ def test_room_is_given_back_when_a_job_ends(store: JobStore) -> None:
     assert loop.engine.reservations() == []
 
 
-def test_room_that_was_asked_for_is_given_back_when_the_job_leaves_the_queue_or_is_not_next_any_more(
+def test_a_reservation_is_released_when_the_job_leaves_the_queue_or_is_no_longer_next(
     store: JobStore,
 ) -> None:
     loop = Loop(store, slots=1)
@@ -439,7 +439,7 @@ def test_room_that_was_asked_for_is_given_back_when_the_job_leaves_the_queue_or_
     assert loop.engine.reservations() == [folder(busy), waits]
 
 
-def test_room_that_an_earlier_server_asked_for_is_given_back(store: JobStore) -> None:
+def test_reservations_of_an_earlier_server_are_released(store: JobStore) -> None:
     engine = FakeEngine()
     left = gang(Job(project=PROJECT, id="gone", workload=Training.parse({}), attempt=1, created_us=1))
     engine.reserve(left, ())

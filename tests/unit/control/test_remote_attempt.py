@@ -32,8 +32,8 @@ INPUT: dict[str, Any] = {
 }
 
 
-class Shelves:
-    """No bucket is in a cloud, and none is asked for an object."""
+class FolderBackends:
+    """Backends without a cloud, of which no object is read."""
 
     def cloud_of(self, bucket: str) -> str:
         return ""
@@ -50,7 +50,7 @@ def prepared(tmp_path: Path, **settings: Any) -> AttemptSpec:
     launches = RemoteAttemptBuilder(
         home=Home(tmp_path),
         settings=Settings(**settings),
-        uri_resolver=UriResolver(buckets=tmp_path, backend=Shelves(), owner=lambda bucket: "p"),
+        uri_resolver=UriResolver(buckets=tmp_path, backend=FolderBackends(), owner=lambda bucket: "p"),
         buckets=lambda project: ["mine", "other"],
         folder=lambda job: tmp_path / "attempt",
         credentials=RemoteCredentials(reach, issue=issue, issue_fetch_token=issue),

@@ -95,7 +95,7 @@ def test_when_it_sleeps(nodes: int, used_us: int, since_us: int, asleep: bool) -
 
 
 @pytest.mark.parametrize(
-    ("ready", "wanted", "roused", "unhealthy", "expected"),
+    ("ready", "wanted", "activated", "unhealthy", "expected"),
     [
         (1, 1, False, False, ServingState.READY),
         (1, 2, False, True, ServingState.READY),  # whoever answers, answers
@@ -108,8 +108,10 @@ def test_when_it_sleeps(nodes: int, used_us: int, since_us: int, asleep: bool) -
         (0, 1, False, True, ServingState.UNHEALTHY),
     ],
 )
-def test_how_a_version_stands(ready: int, wanted: int, roused: bool, unhealthy: bool, expected: ServingState) -> None:
-    assert serving_state(ready=ready, desired=wanted, activated=roused, unhealthy=unhealthy) is expected
+def test_how_a_version_stands(
+    ready: int, wanted: int, activated: bool, unhealthy: bool, expected: ServingState
+) -> None:
+    assert serving_state(ready=ready, desired=wanted, activated=activated, unhealthy=unhealthy) is expected
 
 
 def test_shares_of_the_machine() -> None:

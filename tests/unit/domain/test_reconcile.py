@@ -1,4 +1,4 @@
-"""Every state with every sighting: a job never hangs, never goes back, and never leaves an end."""
+"""Every state with every observation: a job never hangs, never goes back, and never leaves an end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def job(state: JobState) -> Job:
     )
 
 
-def sightings() -> list[ObservedAttempt]:
+def observations() -> list[ObservedAttempt]:
     ended = [
         ObservedAttempt(phase=AttemptPhase.ENDED, outcome=end, started_us=10, ended_us=20, message="why")
         for end in sorted(TERMINAL_STATES)
@@ -43,7 +43,7 @@ def sightings() -> list[ObservedAttempt]:
     return [*(ObservedAttempt(phase=phase) for phase in AttemptPhase if phase is not AttemptPhase.ENDED), *ended]
 
 
-@pytest.mark.parametrize(("state", "seen"), list(itertools.product(sorted(ACTIVE), sightings())))
+@pytest.mark.parametrize(("state", "seen"), list(itertools.product(sorted(ACTIVE), observations())))
 def test_every_active_state_has_a_step_that_leads_to_an_end(state: JobState, seen: ObservedAttempt) -> None:
     action = reconcile(job(state), seen, now_us=NOW)
     gone = seen.phase in (AttemptPhase.ENDED, AttemptPhase.LOST)

@@ -53,7 +53,7 @@ def answers(tmp_path: Path) -> Iterator[list[Any]]:
     thread.join()
 
 
-def test_without_a_link_the_cluster_is_away_since_it_last_answered(tmp_path: Path) -> None:
+def test_without_a_bridge_the_outage_begins_with_the_last_response(tmp_path: Path) -> None:
     link = made(tmp_path)
     assert (link.cluster().reachable, link.cluster().since_us) == (False, 0)
     (tmp_path / "bridge").mkdir()

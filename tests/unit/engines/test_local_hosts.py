@@ -167,10 +167,12 @@ def test_killing_ends_what_hangs_and_what_it_started(shed: Shed) -> None:
     shed.hosts.drain(key)  # it does not listen
     shed.hosts.kill(key, reason="It took too long.")
     assert shed.until(key, HostPhase.ENDED).message == "It took too long."
-    wait_for(lambda: gone(child), bool)  # a guard that is too slow is killed with all below it, which may take a moment
+    wait_for(
+        lambda: gone(child), bool
+    )  # a reaper that is too slow is killed with all below it, which may take a moment
 
 
-def test_a_guard_that_was_stopped_can_not_keep_its_host_alive(shed: Shed) -> None:
+def test_a_stopped_reaper_does_not_keep_its_host_alive(shed: Shed) -> None:
     key = shed.hosts.start(shed.spec())
     seen = shed.until(key, HostPhase.READY)
     os.kill(seen.pid, 19)
@@ -178,7 +180,7 @@ def test_a_guard_that_was_stopped_can_not_keep_its_host_alive(shed: Shed) -> Non
     shed.until(key, HostPhase.ENDED)
 
 
-def test_a_guard_that_is_killed_takes_its_host_along(shed: Shed) -> None:
+def test_a_killed_reaper_takes_its_host_along(shed: Shed) -> None:
     key = shed.hosts.start(shed.spec())
     seen = shed.until(key, HostPhase.READY)
     os.kill(seen.pid, 9)
@@ -204,10 +206,10 @@ def test_one_that_tells_nonsense_is_not_waited_for(shed: Shed, odd: str) -> None
     assert shed.hosts.stats(key) == {}
 
 
-def test_what_a_model_started_and_hid_from_its_guard_ends_too(tmp_path: Path) -> None:
+def test_what_a_model_started_and_hid_from_its_reaper_ends_too(tmp_path: Path) -> None:
     shed = Shed(tmp_path)
     with closing(shed):
-        spec = shed.spec("spawn", "kill-guard")
+        spec = shed.spec("spawn", "kill-reaper")
         key = shed.hosts.start(spec)
         child = int(wait_for(lambda: _read(spec.model_dir / "child"), bool))
         assert shed.until(key, HostPhase.ENDED).message == "The host was killed by SIGKILL."
@@ -278,12 +280,12 @@ def test_all_die_with_the_server(tmp_path: Path) -> None:
     here = str(Path(__file__).parent)
     with subprocess.Popen([sys.executable, "-c", code, tmp_path, here], stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
-        guard = int(server.stdout.readline())
+        reaper = int(server.stdout.readline())
         child = int((tmp_path / "model-spawn" / "child").read_text())
-        assert not gone(guard)
+        assert not gone(reaper)
         assert not gone(child)
         server.kill()
-    wait_for(lambda: gone(guard) and gone(child), bool)
+    wait_for(lambda: gone(reaper) and gone(child), bool)
 
 
 def test_a_long_state_folder_has_its_sockets_elsewhere(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_gpus_beside_a_machine_are_asked_for_with_it(tmp_path: Path) -> None:
     )
 
 
-def test_the_loop_is_woken_when_there_is_room_and_when_it_is_given_back(tmp_path: Path) -> None:
+def test_the_loop_is_woken_by_capacity_and_by_a_release(tmp_path: Path) -> None:
     link, woken = ScriptedBridge([NODE]), threading.Event()
     engine = engine_on(tmp_path, link)
     engine._wake = woken.set
@@ -162,9 +162,7 @@ def test_a_gang_that_waits_for_others_holds_up_those_behind_it(tmp_path: Path) -
     wait_for(lambda: engine.pending_reason(both, ()), lambda said: said == words)
 
 
-def test_gangs_that_there_is_room_for_do_not_wait_for_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gangs_with_capacity_do_not_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     link = ScriptedBridge([NODE, NODE])
     engine = engine_on(tmp_path, link)
     link.placing = True

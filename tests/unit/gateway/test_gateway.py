@@ -326,10 +326,10 @@ def test_too_many_at_once_are_turned_away_at_once(bench: Bench, monkeypatch: pyt
 def test_a_sleeping_version_is_woken_and_the_requests_held(bench: Bench) -> None:
     bench.publish(state=ServingState.SLEEPING)
 
-    def wake(roused: int) -> None:
-        if roused == 1:
+    def wake(activations: int) -> None:
+        if activations == 1:
             bench.publish(state=ServingState.WAKING)
-        elif roused == 4:
+        elif activations == 4:
             bench.publish(bench.host(answering("awake")).address)
 
     bench.control_plane.on_activate = lambda: threading.Thread(

@@ -261,16 +261,16 @@ def test_an_image_for_another_machine_is_named_with_a_remedy(
 
 
 @pytest.mark.parametrize("whose", ["of another replica", "of a copy before this one"])
-def test_what_a_killed_keeper_left_is_removed_before_another_container_starts(
+def test_the_container_of_a_killed_agent_is_removed_before_another_one_starts(
     install: Install, tmp_path: Path, whose: str
 ) -> None:
     path = install("podman", ROOTFUL)
     (tmp_path / "containers").mkdir()
     add(tmp_path / "podman-images", "i")
     gang = tmp_path / "cache" / "replicas" / "trainshed" / "p" / "j" / "1"
-    stray = gang / ("ps-replica-0" if whose == "of another replica" else "master-replica-0") / "1.0"
+    orphan = gang / ("ps-replica-0" if whose == "of another replica" else "master-replica-0") / "1.0"
     living, own = gang / "worker-replica-0" / "1.0", gang / "master-replica-0" / "1.1"
-    for folder in (stray, living):
+    for folder in (orphan, living):
         folder.mkdir(parents=True)
         found = {"tool": ContainerTool(PODMAN, str(path), ROOT).words(), "images": {}}
         (folder / images.IMAGES_FILE).write_text(json.dumps(found))
@@ -292,7 +292,7 @@ def test_what_a_killed_keeper_left_is_removed_before_another_container_starts(
             fcntl.flock(lock, fcntl.LOCK_EX)
         assert prepare_node(str(own), order, str(own / "prepared.json")) == 0
     assert [each.name for each in (tmp_path / "containers").iterdir()] == [attempt_key(str(living))]
-    assert not (stray / images.IMAGES_FILE).exists()
+    assert not (orphan / images.IMAGES_FILE).exists()
     assert (own / images.IMAGES_FILE).exists()
 
 

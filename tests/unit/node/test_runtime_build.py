@@ -1,4 +1,4 @@
-"""A node builds runtimes as a server does: once, in the same place, whole or not at all. The uv here is a stand-in."""
+"""A node builds runtimes as a server does: once, in the same folder, completely or not at all. uv is a fake."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_what_is_in_use_stays_and_the_rest_goes(node: Node) -> None:
     assert node.left() == []
 
 
-def test_a_copy_whose_keeper_still_cleans_up_stays(node: Node) -> None:
+def test_a_workspace_whose_agent_still_cleans_up_stays(node: Node) -> None:
     folder, held = node.copy()
     os.close(held)  # the actor was killed
     with node.lock().open("wb") as lock:

@@ -1,4 +1,4 @@
-"""Environments are whole or absent, whatever happens while they are built. The uv here is a small stand-in."""
+"""Environments are whole or absent, whatever happens while they are built. uv is a small fake."""
 
 import signal
 import subprocess
@@ -31,7 +31,7 @@ class OnlyThisPython:
 
 
 class Bench:
-    """A folder with a stand-in uv in it, and the runtimes built by that."""
+    """A folder with a fake uv, and the runtimes built by it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -25,8 +25,8 @@ from trainshed.testing.workloads.job_logs import WrittenJob, open_jobs
 T0 = 1_763_000_000_000_000
 
 
-class Shelf:
-    """One job, `j`, and the reader of its lines."""
+class LogReader:
+    """Reads the pages of one job's log, of job `j`."""
 
     def __init__(self, path: Path) -> None:
         home = Home(path)
@@ -66,8 +66,8 @@ class Shelf:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
-    return Shelf(tmp_path)
+def reader(tmp_path: Path) -> LogReader:
+    return LogReader(tmp_path)
 
 
 def texts(entries: list[LogEntry]) -> list[str]:
@@ -78,9 +78,9 @@ def counted(first: int, last: int) -> list[str]:
     return [f"{n}" for n in range(first, last + 1)]
 
 
-def test_without_a_place_the_last_lines_are_told(shelf: Shelf) -> None:
-    shelf.job.say([(T0 + n, f"{n}") for n in range(1, 101)])
-    page = shelf.page(limit=3)
+def test_without_a_place_the_last_lines_are_told(reader: LogReader) -> None:
+    reader.job.say([(T0 + n, f"{n}") for n in range(1, 101)])
+    page = reader.page(limit=3)
     assert texts(page.entries) == ["98", "99", "100"]
     assert page.ended
     body = page_body(page)
@@ -94,45 +94,45 @@ def test_without_a_place_the_last_lines_are_told(shelf: Shelf) -> None:
     }
 
 
-def test_a_job_without_lines_has_those_of_the_service(shelf: Shelf) -> None:
-    page = shelf.page()
+def test_a_job_without_lines_has_those_of_the_service(reader: LogReader) -> None:
+    page = reader.page()
     assert [(entry.replica, entry.message) for entry in page.entries] == [("service", "Job queued.")]
     assert page_body(page)["before"] == ""
 
 
 @pytest.mark.parametrize("limit", [1, 7, 20, 101, 5000])
-def test_pages_back_to_the_beginning_have_every_line_once(shelf: Shelf, limit: int) -> None:
-    shelf.job.say([(T0 + n, f"{n}") for n in range(1, 101)])
-    assert shelf.back(shelf.page(limit=limit), limit=limit) == ["Job queued.", *counted(1, 100)]
+def test_pages_back_to_the_beginning_have_every_line_once(reader: LogReader, limit: int) -> None:
+    reader.job.say([(T0 + n, f"{n}") for n in range(1, 101)])
+    assert reader.back(reader.page(limit=limit), limit=limit) == ["Job queued.", *counted(1, 100)]
 
 
-def test_there_is_no_page_before_the_first_line(shelf: Shelf) -> None:
-    shelf.job.say([(T0 + n, f"{n}") for n in range(1, 10)])
-    assert page_body(shelf.page(limit=10))["before"] == ""
-    assert page_body(shelf.page(limit=9))["before"] != ""
+def test_there_is_no_page_before_the_first_line(reader: LogReader) -> None:
+    reader.job.say([(T0 + n, f"{n}") for n in range(1, 10)])
+    assert page_body(reader.page(limit=10))["before"] == ""
+    assert page_body(reader.page(limit=9))["before"] != ""
 
 
-def test_what_came_since_is_told_once_and_in_order(shelf: Shelf) -> None:
-    shelf.job.set_state(JobState.RUNNING)
-    shelf.job.say([(T0 + n, f"{n}") for n in range(1, 6)])
-    page = shelf.page(limit=2)
+def test_what_came_since_is_told_once_and_in_order(reader: LogReader) -> None:
+    reader.job.set_state(JobState.RUNNING)
+    reader.job.say([(T0 + n, f"{n}") for n in range(1, 6)])
+    page = reader.page(limit=2)
     assert not page.ended
-    assert shelf.on(page) == []
-    shelf.job.say([(T0 + n, f"{n}") for n in range(6, 31)])
-    shelf.job.tell("of the service, and late", T0 + 2)
-    assert sorted(shelf.on(page, limit=4)) == sorted([*counted(6, 30), "of the service, and late"])
-    assert shelf.back(page, limit=2) == ["Job queued.", *counted(1, 5)]
+    assert reader.on(page) == []
+    reader.job.say([(T0 + n, f"{n}") for n in range(6, 31)])
+    reader.job.tell("of the service, and late", T0 + 2)
+    assert sorted(reader.on(page, limit=4)) == sorted([*counted(6, 30), "of the service, and late"])
+    assert reader.back(page, limit=2) == ["Job queued.", *counted(1, 5)]
 
 
-def test_a_new_attempt_comes_after_what_was_told(shelf: Shelf) -> None:
-    shelf.job.set_state(JobState.RUNNING)
-    shelf.job.say([(T0 + 1, "first attempt")])
-    page = shelf.page()
-    shelf.job.set_state(JobState.RUNNING, attempt=2)
-    shelf.job.path = shelf.job.attempt(2)
-    shelf.job.say([(T0 + 2, "second attempt")])
-    assert shelf.on(page) == ["second attempt"]
-    assert texts(shelf.page(before=str(page.cursor)).entries) == ["Job queued.", "first attempt"]
+def test_a_new_attempt_comes_after_what_was_told(reader: LogReader) -> None:
+    reader.job.set_state(JobState.RUNNING)
+    reader.job.say([(T0 + 1, "first attempt")])
+    page = reader.page()
+    reader.job.set_state(JobState.RUNNING, attempt=2)
+    reader.job.path = reader.job.attempt(2)
+    reader.job.say([(T0 + 2, "second attempt")])
+    assert reader.on(page) == ["second attempt"]
+    assert texts(reader.page(before=str(page.cursor)).entries) == ["Job queued.", "first attempt"]
 
 
 @settings(max_examples=30)
@@ -144,35 +144,35 @@ def test_a_new_attempt_comes_after_what_was_told(shelf: Shelf) -> None:
 def test_nothing_is_lost_or_repeated_whenever_it_is_written(
     tmp_path_factory: pytest.TempPathFactory, written: list[int], limit: int, torn: bool
 ) -> None:
-    shelf = Shelf(tmp_path_factory.mktemp("home"))
-    shelf.job.set_state(JobState.RUNNING)
+    reader = LogReader(tmp_path_factory.mktemp("home"))
+    reader.job.set_state(JobState.RUNNING)
     count = 0
-    page = shelf.page(limit=limit)
+    page = reader.page(limit=limit)
     seen = texts(page.entries)
     for lines in written:
-        shelf.job.say([(T0 + n, f"{n}") for n in range(count + 1, count + lines + 1)])
+        reader.job.say([(T0 + n, f"{n}") for n in range(count + 1, count + lines + 1)])
         count += lines
         if torn:
-            shelf.job.append(b'{"t":')  # a line on its way
-        page = shelf.page(after=str(page.cursor), limit=limit)
+            reader.job.append(b'{"t":')  # a line on its way
+        page = reader.page(after=str(page.cursor), limit=limit)
         seen += texts(page.entries)
         if torn:
-            shelf.job.append(b'%d,"r":"master-replica-0","s":"INFO","m":"torn"}\n' % (T0 + count))
+            reader.job.append(b'%d,"r":"master-replica-0","s":"INFO","m":"torn"}\n' % (T0 + count))
     while page.more or page.entries:
-        page = shelf.page(after=str(page.cursor), limit=limit)
+        page = reader.page(after=str(page.cursor), limit=limit)
         seen += texts(page.entries)
     assert [text for text in seen if text != "torn"] == ["Job queued.", *counted(1, count)]
     assert seen.count("torn") == (len(written) if torn else 0)
-    assert shelf.back(shelf.page(limit=limit), limit=limit) == seen
+    assert reader.back(reader.page(limit=limit), limit=limit) == seen
 
 
-def test_only_the_lines_that_match_are_told(shelf: Shelf) -> None:
-    shelf.job.say([(T0 + 1, "loss 0.5 (a.b)"), (T0 + 2, "Saving CHECKPOINT")])
-    shelf.job.say([(T0 + 3, "cannot allocate")], severity="ERROR")
-    shelf.job.say([(T0 + 4, "slow checkpoint")], severity="WARNING", replica="worker-replica-0")
+def test_only_the_lines_that_match_are_told(reader: LogReader) -> None:
+    reader.job.say([(T0 + 1, "loss 0.5 (a.b)"), (T0 + 2, "Saving CHECKPOINT")])
+    reader.job.say([(T0 + 3, "cannot allocate")], severity="ERROR")
+    reader.job.say([(T0 + 4, "slow checkpoint")], severity="WARNING", replica="worker-replica-0")
 
     def found(**selection: str) -> list[str]:
-        return texts(shelf.page(selection=LogSelection(**selection)).entries)  # type: ignore[arg-type]
+        return texts(reader.page(selection=LogSelection(**selection)).entries)  # type: ignore[arg-type]
 
     assert found(words="checkpoint") == ["Saving CHECKPOINT", "slow checkpoint"]
     assert found(words="(A.B)") == ["loss 0.5 (a.b)"], "it is text and no expression"
@@ -183,60 +183,62 @@ def test_only_the_lines_that_match_are_told(shelf: Shelf) -> None:
     assert found(words="checkpoint", severity="WARNING", replica="master-replica-0") == []
 
 
-def test_a_rare_line_in_a_long_log_is_sought_in_bounded_steps(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    shelf.job.set_state(JobState.RUNNING)
-    shelf.job.say([(T0 + n, "needle" if n == 700 else f"{n}") for n in range(1, 2001)])
+def test_a_rare_line_in_a_long_log_is_sought_in_bounded_steps(
+    reader: LogReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader.job.set_state(JobState.RUNNING)
+    reader.job.say([(T0 + n, "needle" if n == 700 else f"{n}") for n in range(1, 2001)])
     monkeypatch.setattr(job_log, "MAX_SCAN_BYTES", 300 * 300)
     wanted = LogSelection(words="needle")
-    page = shelf.page(selection=wanted)
+    page = reader.page(selection=wanted)
     assert page.entries == [], "it looked at too much at once"
     steps, place = 0, page_body(page)["before"]
-    assert shelf.back(page, selection=wanted) == ["needle"]
+    assert reader.back(page, selection=wanted) == ["needle"]
     while place:
-        steps, place = steps + 1, page_body(shelf.page(before=place, selection=wanted))["before"]
+        steps, place = steps + 1, page_body(reader.page(before=place, selection=wanted))["before"]
     assert steps > 4
-    first = shelf.page(after="0", selection=wanted)
+    first = reader.page(after="0", selection=wanted)
     assert (first.entries, first.more) == ([], True)
-    assert shelf.on(first, selection=wanted) == ["needle"]
+    assert reader.on(first, selection=wanted) == ["needle"]
 
 
-def test_a_page_is_bounded_in_bytes(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    shelf.job.say([(T0 + n, "x" * 1000) for n in range(1, 101)])
+def test_a_page_is_bounded_in_bytes(reader: LogReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader.job.say([(T0 + n, "x" * 1000) for n in range(1, 101)])
     monkeypatch.setattr(job_log, "MAX_PAGE_BYTES", 20_000)
-    assert 10 <= len(shelf.page(limit=100).entries) <= 20
-    assert len(shelf.back(shelf.page(limit=100), limit=100)) == 101
+    assert 10 <= len(reader.page(limit=100).entries) <= 20
+    assert len(reader.back(reader.page(limit=100), limit=100)) == 101
 
 
-def test_a_thousand_lines_a_second_are_read_without_a_gap(shelf: Shelf) -> None:
-    shelf.job.set_state(JobState.RUNNING)
+def test_a_thousand_lines_a_second_are_read_without_a_gap(reader: LogReader) -> None:
+    reader.job.set_state(JobState.RUNNING)
     total, stop = 5000, threading.Event()
 
     def write() -> None:
         for n in range(1, total + 1):
-            shelf.job.say([(T0 + n, f"{n}")])
+            reader.job.say([(T0 + n, f"{n}")])
         stop.set()
 
     writer = threading.Thread(target=write)
-    page = shelf.page()
+    page = reader.page()
     seen = texts(page.entries)
     writer.start()
     while not stop.is_set() or page.entries:
-        page = shelf.page(after=str(page.cursor))
+        page = reader.page(after=str(page.cursor))
         seen += texts(page.entries)
     writer.join()
-    seen += shelf.on(page)
+    seen += reader.on(page)
     assert seen == ["Job queued.", *counted(1, total)]
 
 
-def read_news(shelf: Shelf, after: LogCursor, *, gone: Callable[[], bool]) -> LogPage:
+def read_news(reader: LogReader, after: LogCursor, *, gone: Callable[[], bool]) -> LogPage:
     async def is_gone() -> bool:
         return gone()
 
     async def read() -> LogPage:
         wanted = LogPageRequest(selection=LogSelection())
         return await wait_for_entries(
-            lambda cursor: shelf.lines.page("proj", "j", wanted.on_from(cursor)),
-            lambda cursor: shelf.lines.sizes("proj", "j", cursor),
+            lambda cursor: reader.lines.page("proj", "j", wanted.on_from(cursor)),
+            lambda cursor: reader.lines.sizes("proj", "j", cursor),
             after,
             wait_s=60,
             is_disconnected=is_gone,
@@ -245,39 +247,39 @@ def read_news(shelf: Shelf, after: LogCursor, *, gone: Callable[[], bool]) -> Lo
     return asyncio.run(asyncio.wait_for(read(), 55))
 
 
-def test_a_held_request_ends_when_its_client_is_gone(shelf: Shelf) -> None:
-    shelf.job.set_state(JobState.RUNNING)
+def test_a_held_request_ends_when_its_client_is_gone(reader: LogReader) -> None:
+    reader.job.set_state(JobState.RUNNING)
     looks = iter([False, True])
-    page = read_news(shelf, shelf.page().cursor, gone=lambda: next(looks))
+    page = read_news(reader, reader.page().cursor, gone=lambda: next(looks))
     assert (page.entries, page.ended) == ([], False)
 
 
 def test_the_more_requests_are_held_the_less_often_each_of_them_looks() -> None:
-    crowd = HeldRequests()
+    requests = HeldRequests()
     with ExitStack() as held:
-        held.enter_context(crowd.hold())
-        alone = crowd.check_interval_s
+        held.enter_context(requests.hold())
+        alone = requests.check_interval_s
         for _ in range(599):
-            held.enter_context(crowd.hold())
-        assert crowd.check_interval_s >= 20 * alone
-    assert crowd.check_interval_s == alone
+            held.enter_context(requests.hold())
+        assert requests.check_interval_s >= 20 * alone
+    assert requests.check_interval_s == alone
 
 
-def test_a_held_request_ends_with_the_job(shelf: Shelf) -> None:
-    shelf.job.set_state(JobState.RUNNING)
-    page = shelf.page()
-    shelf.job.set_state(JobState.SUCCEEDED)
-    assert read_news(shelf, page.cursor, gone=lambda: False).ended
+def test_a_held_request_ends_with_the_job(reader: LogReader) -> None:
+    reader.job.set_state(JobState.RUNNING)
+    page = reader.page()
+    reader.job.set_state(JobState.SUCCEEDED)
+    assert read_news(reader, page.cursor, gone=lambda: False).ended
 
 
-def test_nonsense_is_refused(shelf: Shelf) -> None:
+def test_nonsense_is_refused(reader: LogReader) -> None:
     for limit in (0, 5001, -1):
         with pytest.raises(InvalidArgumentError, match="from 1 to 5000"):
-            shelf.page(limit=limit)
+            reader.page(limit=limit)
     for nonsense in ({"cursor": LogCursor()}, {"until": LogCursor()}, {"selection": LogSelection(tail=1)}):
         with pytest.raises(InvalidArgumentError, match="A page `before` a cursor"):
             LogPageRequest(**{"selection": LogSelection(), "before": END} | nonsense)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="'LOUD' is not a severity"):
         LogSelection(severity="LOUD")
     with pytest.raises(NotFoundError):
-        shelf.lines.page("proj", "nope", LogPageRequest(selection=LogSelection()))
+        reader.lines.page("proj", "nope", LogPageRequest(selection=LogSelection()))

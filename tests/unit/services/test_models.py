@@ -254,7 +254,7 @@ class TestFiles:
         ArtifactManifest.gather(home.hosts / "shed" / "m" / "v1", folder, [])
         return VersionArtifacts(shed.store, home)
 
-    def test_its_own_courier_gets_them(self, files: VersionArtifacts) -> None:
+    def test_its_own_fetch_token_gets_them(self, files: VersionArtifacts) -> None:
         digest = hashlib.sha256(b"graph").hexdigest()
         found = files.open(Principal.of_version("shed", "m", "v1"), "shed", "m", "v1", digest)
         assert found.read(0, 10) == b"graph"

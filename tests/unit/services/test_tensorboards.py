@@ -1,4 +1,4 @@
-"""TensorBoards of the server: one a job, few at a time, ended when nobody looks. The processes here are stand-ins."""
+"""TensorBoards of the server: one a job, few at a time, ended when nobody looks. The processes are fakes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Process:
 
 
 @dataclass
-class World:
+class FakeDependencies:
     """A `TensorBoardLauncher` that also has runtimes, and knows jobs."""
 
     started: list[Process] = field(default_factory=list)
@@ -79,20 +79,20 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def dependencies() -> FakeDependencies:
+    return FakeDependencies()
 
 
 @pytest.fixture
-def boards(world: World, tmp_path: Path) -> Iterator[TensorBoards]:
+def boards(dependencies: FakeDependencies, tmp_path: Path) -> Iterator[TensorBoards]:
     made = TensorBoards(
-        cast(JobStore, world),
+        cast(JobStore, dependencies),
         Home(tmp_path),
-        world,
-        cast(RuntimeService, world),
+        dependencies,
+        cast(RuntimeService, dependencies),
         Mirrors(tmp_path / "mirrors", BackendRouter(FileBackend(tmp_path / "buckets", tmp_path / "uploads"), {})),
         owner=lambda bucket: bucket.removesuffix("-bucket"),
-        clock=lambda: world.now,
+        clock=lambda: dependencies.now,
     )
     yield made
     made.close()
@@ -105,23 +105,25 @@ def key_of(path: str) -> str:
 
 
 def test_a_job_has_one_under_an_address_that_cannot_be_guessed(
-    boards: TensorBoards, world: World, tmp_path: Path
+    boards: TensorBoards, dependencies: FakeDependencies, tmp_path: Path
 ) -> None:
     path = boards.open("p-one", "job1")
     assert len(key_of(path)) >= 32
     assert boards.open("p-one", "job1") == path
     assert boards.open("p-two", "job1") != path
-    assert [process.logdir for process in world.started] == [
+    assert [process.logdir for process in dependencies.started] == [
         tmp_path / "buckets" / "p-one-bucket" / "job1",
         tmp_path / "buckets" / "p-two-bucket" / "job1",
     ]
-    assert world.started[0].prefix == path.rstrip("/")
+    assert dependencies.started[0].prefix == path.rstrip("/")
     assert boards.port(key_of(path)) == 6006
 
 
-def test_a_job_without_a_folder_shows_where_it_runs(boards: TensorBoards, world: World, tmp_path: Path) -> None:
+def test_a_job_without_a_folder_shows_where_it_runs(
+    boards: TensorBoards, dependencies: FakeDependencies, tmp_path: Path
+) -> None:
     boards.open("p-one", "other")
-    assert world.started[0].logdir == tmp_path / "jobs" / "p-one" / "other" / "2" / "work"
+    assert dependencies.started[0].logdir == tmp_path / "jobs" / "p-one" / "other" / "2" / "work"
 
 
 def test_a_prediction_has_none(boards: TensorBoards) -> None:
@@ -129,33 +131,35 @@ def test_a_prediction_has_none(boards: TensorBoards) -> None:
         boards.open("p-one", "batch")
 
 
-def test_the_one_that_nobody_asked_for_longest_gives_way(boards: TensorBoards, world: World) -> None:
+def test_the_one_that_nobody_asked_for_longest_gives_way(boards: TensorBoards, dependencies: FakeDependencies) -> None:
     keys = []
     for number in range(MAX_CONCURRENT_BOARDS):
-        world.now = float(number)
+        dependencies.now = float(number)
         keys.append(key_of(boards.open("p-one", f"job{number}")))
-    world.now = 100.0
+    dependencies.now = 100.0
     boards.port(keys[0])
     boards.open("p-one", "job9")
-    assert [process.ended for process in world.started] == [False, True, *[False] * (MAX_CONCURRENT_BOARDS - 1)]
+    assert [process.ended for process in dependencies.started] == [False, True, *[False] * (MAX_CONCURRENT_BOARDS - 1)]
     with pytest.raises(NotFoundError, match="Open it again"):
         boards.port(keys[1])
     assert boards.port(keys[0])
 
 
-def test_one_that_nobody_looks_at_ends(boards: TensorBoards, world: World) -> None:
+def test_one_that_nobody_looks_at_ends(boards: TensorBoards, dependencies: FakeDependencies) -> None:
     seen, unseen = key_of(boards.open("p-one", "job1")), key_of(boards.open("p-one", "job2"))
-    world.now = IDLE_TTL_S
+    dependencies.now = IDLE_TTL_S
     boards.port(seen)
-    world.now = IDLE_TTL_S + 1
+    dependencies.now = IDLE_TTL_S + 1
     boards.sweep()
-    assert [process.ended for process in world.started] == [False, True]
+    assert [process.ended for process in dependencies.started] == [False, True]
     with pytest.raises(NotFoundError):
         boards.port(unseen)
     assert boards.port(seen) == 6006
 
 
-def test_those_of_a_project_end_when_somebody_loses_its_token(boards: TensorBoards, world: World) -> None:
+def test_those_of_a_project_end_when_somebody_loses_its_token(
+    boards: TensorBoards, dependencies: FakeDependencies
+) -> None:
     one, two = boards.open("p-one", "job1"), boards.open("p-two", "job1")
     boards.end_of("p-one")
     with pytest.raises(NotFoundError):
@@ -163,7 +167,7 @@ def test_those_of_a_project_end_when_somebody_loses_its_token(boards: TensorBoar
     assert boards.port(key_of(two)) == 6006
     assert boards.open("p-one", "job1") != one
     boards.end_of("*")
-    assert all(process.ended for process in world.started)
+    assert all(process.ended for process in dependencies.started)
 
 
 class Slow:
@@ -199,25 +203,25 @@ def test_those_who_wait_for_a_start_leave_threads_to_all_others() -> None:
     assert asyncio.run(others_are_answered())
 
 
-def test_all_end_with_the_server(boards: TensorBoards, world: World) -> None:
+def test_all_end_with_the_server(boards: TensorBoards, dependencies: FakeDependencies) -> None:
     boards.open("p-one", "job1")
     boards.close()
-    assert world.started[0].ended
+    assert dependencies.started[0].ended
 
 
-def test_one_that_fails_says_so_and_the_next_starts_anew(boards: TensorBoards, world: World) -> None:
-    world.broken = True
+def test_one_that_fails_says_so_and_the_next_starts_anew(boards: TensorBoards, dependencies: FakeDependencies) -> None:
+    dependencies.broken = True
     with pytest.raises(EngineUnavailableError, match="no such thing"):
         boards.open("p-one", "job1")
-    assert world.started[0].ended
-    world.broken = False
+    assert dependencies.started[0].ended
+    dependencies.broken = False
     path = boards.open("p-one", "job1")
-    world.started[1].broken = True
+    dependencies.started[1].broken = True
     with pytest.raises(NotFoundError):
         boards.port(key_of(path))
 
 
-def test_without_a_runtime_one_is_built(boards: TensorBoards, world: World) -> None:
-    world.python = None
+def test_without_a_runtime_one_is_built(boards: TensorBoards, dependencies: FakeDependencies) -> None:
+    dependencies.python = None
     with pytest.raises(UnavailableError, match=r"being built now \(25%\)"):
         boards.open("p-one", "job1")

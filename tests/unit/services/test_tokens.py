@@ -123,7 +123,7 @@ def test_the_owners_token_is_made_once_and_is_the_owners_alone(store: TokenStore
     assert (principal.project, principal.role) == (ALL_PROJECTS, Role.OWNER)
 
 
-def test_a_courier_is_good_for_nothing_but_fetching(store: TokenStore) -> None:
+def test_a_fetch_token_can_only_fetch(store: TokenStore) -> None:
     going_on = True
     tokens = Tokens(store, job_active=lambda project, job: going_on and (project, job) == ("p-one", "j"))
     secret = tokens.issue_job_fetch_token("p-one", "j", ttl_s=60)
@@ -139,7 +139,7 @@ def test_a_courier_is_good_for_nothing_but_fetching(store: TokenStore) -> None:
     assert tokens.find(secret) is None
 
 
-def test_a_courier_of_a_version_ends_with_it(store: TokenStore) -> None:
+def test_a_fetch_token_of_a_version_ends_with_it(store: TokenStore) -> None:
     there = True
     tokens = Tokens(store, version_there=lambda *names: there and names == ("p-one", "m", "v"))
     secret = tokens.issue_version_fetch_token("p-one", "m", "v", ttl_s=60)

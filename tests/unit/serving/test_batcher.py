@@ -74,7 +74,7 @@ def test_what_waits_goes_together_up_to_the_greatest_batch() -> None:
     assert (batcher.counts.requests, batcher.counts.instances, batcher.counts.batches) == (6, 6, 2)
 
 
-def test_only_requests_of_one_key_go_together_and_none_is_overtaken_for_long() -> None:
+def test_only_requests_of_one_key_share_a_batch_and_none_starves() -> None:
     batcher, run, box = made(), Recorder(), Mailbox()
     for at, (word, key) in enumerate([("a", 1), ("b", 2), ("c", 1), ("d", None), ("e", 2), ("f", None)]):
         batcher.enqueue(PendingRequest(box, at, run, Word(word, key)))

@@ -1,4 +1,4 @@
-"""The quick way for rows of numbers: what it takes, and that the long way would have made the same of it."""
+"""The fast path for rows of numbers: what it accepts, and that the slow path gives the same arrays."""
 
 from __future__ import annotations
 
@@ -130,11 +130,11 @@ def test_several_threads_read_at_once() -> None:
 @pytest.mark.parametrize(
     "dtype, shape", [("string", (-1,)), ("bool", (-1,)), ("float16", (-1, 3)), ("float32", None), ("float32", ())]
 )
-def test_other_inputs_have_no_quick_way(dtype: str, shape: tuple[int, ...] | None) -> None:
+def test_other_inputs_have_no_fast_path(dtype: str, shape: tuple[int, ...] | None) -> None:
     assert numeric_input(signatures(dtype, shape)) is None
 
 
-def test_the_quick_way_is_that_of_the_signature_meant_by_none() -> None:
+def test_the_fast_path_is_that_of_the_default_signature() -> None:
     one = signatures("float32", (-1, 3))["serving_default"]
     two = signatures("int64", (-1,))["serving_default"]
     both = numeric_input({"other": two, "serving_default": one})

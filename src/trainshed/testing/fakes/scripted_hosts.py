@@ -74,7 +74,7 @@ def main(words):
     say(event="ready", **ready)
     os.close(out)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    if "kill-guard" in behaviour:
+    if "kill-reaper" in behaviour:
         os.kill(os.getppid(), signal.SIGKILL)
     if "die" in behaviour:
         os.kill(os.getpid(), signal.SIGKILL)
