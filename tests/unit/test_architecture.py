@@ -21,20 +21,25 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "domain": set(),
     "config": set(),
+    "background": set(),
     "store": set(),
     "buckets": {"config"},
     "runtimes": {"config"},
     "attempts": {"node", "serving"},  # the step parser; the readers of TFRecord and protocol buffers
     "artifacts": set(),
-    "engines": {"config", "node", "serving", "attempts", "artifacts"},
-    "engines/hosts": {"engines", "config", "node", "serving", "attempts", "artifacts"},
-    "engines/local": {"engines", "engines/hosts", "config", "node", "serving", "attempts", "artifacts"},
-    "engines/ray": {"engines", "engines/hosts", "engines/local", "config", "node", "serving", "attempts", "artifacts"},
+    "engines": {"background", "config", "node", "serving", "attempts", "artifacts"},
+    "engines/hosts": {"background", "engines", "config", "node", "serving", "attempts", "artifacts"},
+    "engines/local": {"background", "engines", "engines/hosts", "config", "node", "serving", "attempts", "artifacts"},
+    "engines/ray": {
+        *("background", "engines", "engines/hosts", "engines/local", "config", "node", "serving", "attempts"),
+        "artifacts",
+    },
     "engines/ray/bridge": set(),  # runs where Ray is, and knows the rest by a socket
-    "gateway": {"serving"},
-    "services": {"store", "buckets", "runtimes", "attempts", "artifacts", "gateway", "config"},
+    "gateway": {"background", "serving"},
+    "services": {"background", "store", "buckets", "runtimes", "attempts", "artifacts", "gateway", "config"},
     "control": {
         *("store", "buckets", "runtimes", "engines", "attempts", "artifacts", "gateway", "config", "proxy"),
+        "background",
         "node",  # its free ports
     },
     "api": {"services", "gateway", "console"},

@@ -11,6 +11,7 @@ from itertools import groupby
 
 import orjson
 
+from trainshed.background import BackgroundLoop
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.errors import TrainshedError
 from trainshed.gateway.routes import RequestLogTarget, VersionRoute
@@ -60,22 +61,20 @@ class RequestLogWriter:
         self._dropped = 0
         self._buffer_lock = threading.Lock()
         self._flush_lock = threading.Lock()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="request-log", daemon=True)
+        self._loop = BackgroundLoop("request-log", self._step)
 
     def start(self) -> None:
-        self._thread.start()
+        self._loop.start()
 
     def stop(self) -> None:
         """Stop the thread and write the remaining entries."""
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._loop.stop()
+        self._loop.join()
         self.flush()
 
-    def _run(self) -> None:
-        while not self._stopped.wait(FLUSH_INTERVAL_S):
-            self.flush()
+    def _step(self) -> float:
+        self.flush()
+        return FLUSH_INTERVAL_S
 
     def add(self, route: VersionRoute, log: RequestLogTarget, request: bytes, answer: bytes, *, seconds: float) -> None:
         latency_ms = round(seconds * 1000, 3)

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Protocol
 
+from trainshed.background import BackgroundLoop
 from trainshed.control.deployments.completion import (
     CancelRequested,
     DeploymentStores,
@@ -85,10 +86,8 @@ class DeploymentController:
         self._provisioning: set[Key] = set()  #: those of `_busy` that are being provisioned
         self._calls: deque[Callable[[], None]] = deque()  #: calls from threads that must not block
         self._publisher = RoutePublisher(stores.models, routes, self._fleet_of)
-        self._wakeup = threading.Event()
-        self._stopping = threading.Event()
-        self._completion = VersionCompletion(stores, self._publisher, self._stopping)
-        self._thread = threading.Thread(target=self._loop, name="deployments", daemon=True)
+        self._loop = BackgroundLoop("deployments", self._checked_step)
+        self._completion = VersionCompletion(stores, self._publisher, self._loop.stopping)
         self._provision_pool = ThreadPoolExecutor(MAX_CREATING, thread_name_prefix="create-version")
         self._prepare_pool = ThreadPoolExecutor(MAX_CREATING, thread_name_prefix="hosts")
         self._drain_pool = ThreadPoolExecutor(MAX_DRAINING, thread_name_prefix="end-hosts")  #: drains may take long
@@ -97,28 +96,27 @@ class DeploymentController:
         """Publish the routes of all models and start the loop."""
         for model in self._models.every():
             self._publisher.publish(model.project, model.id)
-        self._thread.start()
+        self._loop.start()
 
     def stop(self) -> None:
         """Start nothing new."""
-        self._stopping.set()
-        self._wakeup.set()
+        self._loop.stop()
 
     def join(self) -> None:
         """Blocks until the loop and the work in progress end. Call it after `stop`. The next server does the rest."""
-        self._thread.join()
+        self._loop.join()
         self._provision_pool.shutdown(wait=True, cancel_futures=True)
         self._prepare_pool.shutdown(wait=True, cancel_futures=True)
         self._drain_pool.shutdown(wait=True, cancel_futures=True)
 
     def wake(self) -> None:
         """Start the next pass immediately. Thread-safe."""
-        self._wakeup.set()
+        self._loop.wake()
 
     def publish(self, project: str, model: str) -> None:
         """Publish the routes of a model from its rows, before this returns. Not for the event loop."""
         route = self._publisher.publish(project, model)
-        if route is not None and not route.versions and not self._stopping.is_set():
+        if route is not None and not route.versions and not self._loop.stopping.is_set():
             self._prepare_pool.submit(self._provisioner.prewarm)
 
     def activate(self, project: str, model: str, version: str) -> None:
@@ -179,27 +177,21 @@ class DeploymentController:
 
     def _call(self, call: Callable[[], None]) -> None:
         self._calls.append(call)
-        self._wakeup.set()
+        self._loop.wake()
 
     def _activate(self, key: Key) -> None:
         with self._lock:
             if (fleet := self._fleets.get(key)) is not None:
                 fleet.activate()
 
-    def _loop(self) -> None:
-        while not self._stopping.is_set():
-            self._wakeup.clear()
-            pause_s = IDLE_INTERVAL_S
-            try:
-                self._check()
-                pause_s = self.step()
-            except CannotProceedError as exc:
-                LOG.critical("control.refused reason=%s", exc)
-            except TrainshedError as exc:
-                LOG.warning("control.step_failed reason=%s", exc)
-            except Exception:  # the loop survives any single failure; each one is logged
-                LOG.exception("control.step_failed")
-            self._wakeup.wait(pause_s)
+    def _checked_step(self) -> float:
+        """Run one pass, if this server may act. Returns the seconds until the next one."""
+        try:
+            self._check()
+        except CannotProceedError as exc:
+            LOG.critical("control.refused reason=%s", exc)
+            return IDLE_INTERVAL_S
+        return self.step()
 
     def step(self) -> float:
         """Run one reconcile pass over all versions. Returns the seconds until the next one is due without a wakeup."""
@@ -248,11 +240,11 @@ class DeploymentController:
                 LOG.info("version.left version=%s", version.name)
             except Exception:  # the last frame of a pool thread: nothing else would report it
                 LOG.exception("version.step_failed version=%s", version.name)
-                self._stopping.wait(1.0)
+                self._loop.stopping.wait(1.0)
             finally:
                 self._provisioning.discard(key)
                 self._busy.discard(key)
-                self._wakeup.set()
+                self._loop.wake()
 
         pool.submit(run)
 
@@ -295,7 +287,7 @@ class DeploymentController:
         deadline = time.monotonic() + self._drain_s
         for key in keys:
             while (status := self._hosts.status(key)) is not None and status.phase is not HostPhase.ENDED:
-                if time.monotonic() > deadline or self._stopping.is_set():
+                if time.monotonic() > deadline or self._loop.stopping.is_set():
                     self._hosts.kill(key)
                 time.sleep(0.01)
             self._hosts.forget(key)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import signal
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from trainshed.background import BackgroundLoop
 from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
 from trainshed.domain.jobs.job import Job, JobEvent, JobState
 from trainshed.domain.jobs.reconcile import CancelAttempt, ObservedAttempt, StartAttempt, Transition, reconcile
@@ -61,61 +61,52 @@ class JobController:
         self._clock = clock
         self._check = check
         self._give_up = give_up
-        self._wakeup = threading.Event()
-        self._stopping = threading.Event()
         self._observed: dict[str, Mapping[Path, ObservedAttempt]] = {}  # the last observed state, by engine
         self._launching: set[tuple[str, str]] = set()  # added by the loop, removed by the pool (GIL)
-        self._thread = threading.Thread(target=self._loop, name="job-control", daemon=True)
+        self._loop = BackgroundLoop("job-control", self._checked_step)
         # A launch may wait minutes for a runtime. With one thread per launch, none waits for another.
         self._pool = ThreadPoolExecutor(max_launches, thread_name_prefix="launch")
 
     def wake(self) -> None:
         """Start the next pass immediately. Thread-safe."""
-        self._wakeup.set()
+        self._loop.wake()
 
     def start(self) -> None:
-        self._thread.start()
+        self._loop.start()
 
     def stop(self) -> None:
         """Start nothing new. Errors of a launch in progress no longer fail its job."""
-        self._stopping.set()
-        self._wakeup.set()
+        self._loop.stop()
 
     def join(self) -> None:
         """Blocks until the loop and the launches in progress end.
 
         Call it after `stop`. The next server does the rest.
         """
-        self._thread.join()
+        self._loop.join()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _loop(self) -> None:
-        while not self._stopping.is_set():
-            self._wakeup.clear()
-            try:
-                self._check()
-                self._wait(busy=self.step())
-                continue
-            except CannotProceedError as exc:
-                LOG.critical("control.refused reason=%s", exc)
-                self._give_up()
-                return
-            except TrainshedError as exc:
-                LOG.warning("control.step_failed reason=%s", exc)
-            except Exception:  # the loop survives any single failure; each one is logged
-                LOG.exception("control.step_failed")
-            self._wakeup.wait(self._poll_s)
+    def _checked_step(self) -> float:
+        """Run one pass, if this server may act, and wait while nothing changes. Returns the seconds to the next one."""
+        try:
+            self._check()
+        except CannotProceedError as exc:
+            LOG.critical("control.refused reason=%s", exc)
+            self._loop.stop()
+            self._give_up()
+            return 0.0
+        if not self.step():
+            return IDLE_INTERVAL_S
+        self._poll_engines()
+        return 0.0
 
-    def _wait(self, *, busy: bool) -> None:
-        """Wait for the next pass. While jobs run, it is due as soon as an engine observes a change.
+    def _poll_engines(self) -> None:
+        """Wait until an engine observes a change, until a wakeup, or until the rows are due again.
 
         Rows change only with a wakeup, so polling does not read them: training needs the same cores.
         """
-        if not busy:
-            self._wakeup.wait(IDLE_INTERVAL_S)
-            return
         deadline = time.monotonic() + RESYNC_INTERVAL_S
-        while not self._wakeup.wait(self._poll_s) and time.monotonic() < deadline:
+        while not self._loop.pause(self._poll_s) and time.monotonic() < deadline:
             for name, observed in self._observed.items():
                 if self._registry.table[name].engine.observe(observed.keys()) != observed:
                     return
@@ -231,7 +222,7 @@ class JobController:
             LOG.exception("job.launch_failed project=%s job=%s", job.project, job.id)
         finally:
             self._launching.discard((job.project, job.id))
-            self._wakeup.set()
+            self._loop.wake()
 
     def _try_launch(self, job: Job) -> str | None:
         """Launch an attempt. Returns why it failed. Returns None if it was launched or is no longer needed."""
@@ -255,11 +246,11 @@ class JobController:
                 if left == 0:
                     raise
                 LOG.warning("engine.unavailable job=%s tries_left=%d reason=%s", spec.job, left, exc)
-                self._stopping.wait(1.0)
+                self._loop.stopping.wait(1.0)
 
     def _fail(self, job: Job, reason: str) -> None:
         current = self._jobs.get(job.project, job.id)
-        if current.state is not JobState.PREPARING or self._stopping.is_set():
+        if current.state is not JobState.PREPARING or self._loop.stopping.is_set():
             return  # cancelled meanwhile: the loop ends it; or shutdown: the next server launches it
         # a supervisor that started too slowly must not keep running
         self._registry.of(job).engine.cancel(self._gang(current).folder)
@@ -278,7 +269,7 @@ class JobController:
             LOG.info("job.write_conflict project=%s job=%s", job.project, job.id)
             return None
         LOG.info("job.transitioned project=%s job=%s state=%s", job.project, job.id, job.state)
-        self._wakeup.set()  # capacity may be free now
+        self._loop.wake()  # capacity may be free now
         return recorded
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from trainshed.background import BackgroundLoop
 from trainshed.domain.models.hosting import HostEndpoint
 from trainshed.engines.reaped_process import ProcessHandle, describe_exit, kill_marked, log_tail
 from trainshed.node.process import tree
@@ -189,11 +190,11 @@ class HostWatcher:
         self._hosts: set[HostProcess] = set()
         self._closing = False
         self._on_change: Callable[[], None] = lambda: None
-        self._thread = threading.Thread(target=self._run, name="hosts", daemon=True)
+        self._loop = BackgroundLoop("hosts", self._step)
 
     def open(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
-        self._thread.start()
+        self._loop.start()
 
     def add(self, host: HostProcess) -> None:
         self._added.append(host)
@@ -207,17 +208,16 @@ class HostWatcher:
         """Blocks until all hosts that were ended have exited."""
         self._closing = True
         self.wakeup()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._loop.join()
 
-    def _run(self) -> None:
-        while not self._closing or self._hosts or self._added:
-            timeout_s = min((host.kill_at for host in self._hosts), default=float("inf")) - time.monotonic()
-            events = self._selector.select(None if timeout_s == float("inf") else max(0.0, timeout_s))
-            try:
-                self._handle(events)
-            except Exception:  # the other hosts must still be watched
-                LOG.exception("host.watch_failed")
+    def _step(self) -> float:
+        """Wait for an event and handle it. Stops the loop after `close`, when no host is left."""
+        if self._closing and not self._hosts and not self._added:
+            self._loop.stop()
+            return 0.0
+        timeout_s = min((host.kill_at for host in self._hosts), default=float("inf")) - time.monotonic()
+        self._handle(self._selector.select(None if timeout_s == float("inf") else max(0.0, timeout_s)))
+        return 0.0
 
     def _handle(self, events: list[tuple[selectors.SelectorKey, int]]) -> None:
         while self._added:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainshed.background import BackgroundLoop
 from trainshed.config import Home
 from trainshed.engines.reaped_process import describe_exit, log_tail, start_reaped
 from trainshed.errors import EngineUnavailableError, TrainshedError
@@ -67,8 +68,8 @@ class BridgeProcess:
         self._python = python
         self._ship = ship
         self._reason = ""
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._failures = 0  #: of starts in a row
+        self._loop = BackgroundLoop("bridge", self._run_process)
 
     @property
     def socket(self) -> Path:
@@ -95,14 +96,12 @@ class BridgeProcess:
 
     def begin(self) -> None:
         """Run the bridge from now on. Returns immediately."""
-        self._thread = threading.Thread(target=self._keep_running, name="bridge", daemon=True)
-        self._thread.start()
+        self._loop.start()
 
     def close(self) -> None:
         """Stop the bridge. What runs on the cluster continues."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._loop.stop()
+        self._loop.join()
 
     # -- requests
 
@@ -166,18 +165,17 @@ class BridgeProcess:
 
     # -- the process
 
-    def _keep_running(self) -> None:
-        failures = 0
-        while not self._stopping.is_set():
-            started_s = time.monotonic()
-            try:
-                process = self._start(self._python())
-                self._watch(process)
-            except (TrainshedError, OSError) as exc:
-                self._reason = str(exc)
-                LOG.warning("bridge.not_started reason=%s", exc)
-            failures = 0 if time.monotonic() - started_s > _STABLE_AFTER_S else failures + 1
-            self._stopping.wait(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
+    def _run_process(self) -> float:
+        """Run the process until it exits. Returns the seconds until the next one is started."""
+        started_s = time.monotonic()
+        try:
+            process = self._start(self._python())
+            self._watch(process)
+        except (TrainshedError, OSError) as exc:
+            self._reason = str(exc)
+            LOG.warning("bridge.not_started reason=%s", exc)
+        self._failures = 0 if time.monotonic() - started_s > _STABLE_AFTER_S else self._failures + 1
+        return _BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)]
 
     def _start(self, python: Path) -> subprocess.Popen[bytes]:
         node = self._ship()
@@ -212,7 +210,7 @@ class BridgeProcess:
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
         """Wait until the process exits or the bridge is stopped."""
         try:
-            while not self._stopping.is_set():
+            while not self._loop.stopping.is_set():
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     status = process.wait(_POLL_INTERVAL_S)
                     tail = log_tail(self._folder / "log")

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from trainshed.background import BackgroundLoop
 from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.capacity.placement import (
     NodeCapacity,
@@ -108,23 +109,20 @@ class RayEngine:
         self._lock = threading.Lock()
         # Under the lock.
         self._reservations = {Path(record.read_text()): _Reservation() for record in gangs.glob("[!.]*@*")}
-        self._wakeup = threading.Event()
-        self._stopping = threading.Event()
+        self._status_s = float("-inf")  #: when the cluster was last asked for its status
         self._wake: Callable[[], None] = lambda: None
-        self._thread = threading.Thread(target=self._run, name="ray-room", daemon=True)
+        self._loop = BackgroundLoop("ray-reservations", self._step)
 
     def begin(self, wake: Callable[[], None]) -> None:
         """Talk to the cluster from now on. `wake` is called when a gang gets its capacity, and
         when capacity is released."""
         self._wake = wake
-        self._thread.start()
+        self._loop.start()
 
     def close(self) -> None:
         """Stop talking to the cluster. Reservations stay."""
-        self._stopping.set()
-        self._wakeup.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._loop.stop()
+        self._loop.join()
 
     # -- reservations
 
@@ -144,7 +142,7 @@ class RayEngine:
             if reservation.ready and not reservation.releasing:
                 return Reserved()
             if not reservation.bundles:
-                self._wakeup.set()
+                self._loop.wake()
             reservation.bundles = bundles
             being_placed = self._is_being_placed(reservation)
         status = self._status
@@ -196,14 +194,14 @@ class RayEngine:
             self._bridge.release(gang_name(attempt))
         except EngineUnavailableError as exc:
             LOG.info("ray.not_released gang=%s reason=%s", gang_name(attempt), exc)
-            self._stopping.wait(STATUS_INTERVAL_S)
+            self._loop.stopping.wait(STATUS_INTERVAL_S)
             with self._lock:
                 self._reservations[attempt].releasing = False  # the next reconcile pass tries again
             return
         self._record_path(attempt).unlink(missing_ok=True)
         with self._lock:
             del self._reservations[attempt]
-        self._wakeup.set()
+        self._loop.wake()
         self._wake()
 
     def _record_path(self, attempt: Path) -> Path:
@@ -233,14 +231,11 @@ class RayEngine:
             return None
         return Outage(engine=self._config.name, since_us=since_us)
 
-    def _run(self) -> None:
-        status_s = float("-inf")
-        while not self._stopping.is_set():
-            self._wakeup.clear()
-            full = time.monotonic() - status_s >= STATUS_INTERVAL_S
-            if full:
-                self._status, status_s = self._bridge.cluster(), time.monotonic()
-            self._wakeup.wait(PENDING_POLL_INTERVAL_S if self._request_pending(full=full) else STATUS_INTERVAL_S)
+    def _step(self) -> float:
+        full = time.monotonic() - self._status_s >= STATUS_INTERVAL_S
+        if full:
+            self._status, self._status_s = self._bridge.cluster(), time.monotonic()
+        return PENDING_POLL_INTERVAL_S if self._request_pending(full=full) else STATUS_INTERVAL_S
 
     def _request_pending(self, *, full: bool) -> bool:
         """Request the capacity of pending gangs. In a `full` pass, also of those that could not fit.
@@ -257,7 +252,7 @@ class RayEngine:
                 reservation.ready = self._bridge.reserve(gang_name(attempt), reservation.bundles, self._config.strategy)
             except EngineUnavailableError as exc:
                 LOG.info("ray.not_reserved gang=%s reason=%s", gang_name(attempt), exc)
-                self._stopping.wait(STATUS_INTERVAL_S)
+                self._loop.stopping.wait(STATUS_INTERVAL_S)
                 return True
             if reservation.ready:
                 self._wake()

@@ -13,7 +13,6 @@ import os
 import secrets
 import shutil
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from typing import Any, Protocol
 
 from trainshed.artifacts.manifest import ArtifactAccess, ArtifactManifest
 from trainshed.artifacts.staging import SAFE_WRITE_FLAGS
+from trainshed.background import BackgroundLoop
 from trainshed.config import Home
 from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.capacity.placement import CPU, ResourceShares
@@ -83,17 +83,14 @@ class RayHostEngine(HostProcessEngine):
         self._config = config
         self._folders: dict[str, Path] = {}  # of the proxies, by key
         self._gangs: set[str] = set()  # in use
-        self._sweep_wakeup = threading.Event()
-        self._stopping = threading.Event()
-        self._sweeper = threading.Thread(target=self._sweep, name="host-room", daemon=True)
+        self._sweeper = BackgroundLoop("host-reservations", self._sweep)
 
     def open(self, on_change: Callable[[], None]) -> None:
         for folder in self._home.hosts.glob("*/*/*/remote/*"):  # by a server that was killed
             shutil.rmtree(folder, ignore_errors=True)
         super().open(on_change)
         if not self._config.unavailable_reason:
-            self._sweep_wakeup.set()  # an earlier server may have left some
-            self._sweeper.start()
+            self._sweeper.start()  # an earlier server may have left some
 
     def prepare(self, spec: HostSpec, *, existing: bool = False) -> HostSpec:
         """Add the manifest of what the node has to fetch. Raises `FailedPreconditionError`
@@ -216,13 +213,13 @@ class RayHostEngine(HostProcessEngine):
         with self._lock:
             gangs = list(self._gangs)
         super().close()
-        self._stopping.set()
-        self._sweep_wakeup.set()
+        self._sweeper.stop()
         if gangs:
-            pool = ThreadPoolExecutor(len(gangs), thread_name_prefix="host-room")
+            pool = ThreadPoolExecutor(len(gangs), thread_name_prefix="host-reservations")
             for gang in gangs:
                 pool.submit(self._release, gang)
             pool.shutdown(wait=True)
+        self._sweeper.join()
 
     # -- reservations
 
@@ -231,27 +228,21 @@ class RayHostEngine(HostProcessEngine):
             self._gangs.discard(gang)
             proxy_folder = self._folders.pop(key)
         shutil.rmtree(proxy_folder, ignore_errors=True)
-        self._sweep_wakeup.set()
+        self._sweeper.wake()
 
-    def _sweep(self) -> None:
+    def _sweep(self) -> float:
         """Release unused reservations, including those of an earlier server and those that failed before."""
-        while not self._stopping.is_set():
-            self._sweep_wakeup.wait(_SWEEP_INTERVAL_S)
-            self._sweep_wakeup.clear()
-            if self._stopping.is_set():
-                return
-            try:
-                existing = [gang for gang in self._bridge.gangs() if gang.startswith(GANG_PREFIX)]
-            except EngineUnavailableError as exc:
-                LOG.info("host.capacity_unknown reason=%s", exc)
-                existing = []
-                self._stopping.wait(_RETRY_INTERVAL_S)
-                self._sweep_wakeup.set()
-            for gang in existing:
-                with self._lock:
-                    in_use = gang in self._gangs
-                if not in_use and not self._stopping.is_set():
-                    self._release(gang)
+        try:
+            existing = [gang for gang in self._bridge.gangs() if gang.startswith(GANG_PREFIX)]
+        except EngineUnavailableError as exc:
+            LOG.info("host.capacity_unknown reason=%s", exc)
+            return _RETRY_INTERVAL_S
+        for gang in existing:
+            with self._lock:
+                in_use = gang in self._gangs
+            if not in_use and not self._sweeper.stopping.is_set():
+                self._release(gang)
+        return _SWEEP_INTERVAL_S
 
     def _release(self, gang: str) -> None:
         try:

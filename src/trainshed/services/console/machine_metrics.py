@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from trainshed.background import BackgroundLoop
 from trainshed.domain.times import now_us, rfc3339
 
 LOG = logging.getLogger("trainshed.services.console.machine_metrics")
@@ -56,15 +56,15 @@ class MachineMetrics:
         self._cpus = cpus
         self._interval_s = interval_s
         self._samples: deque[MachineSample] = deque(maxlen=max(1, round(SAMPLE_RETENTION_S / interval_s)))
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="machine", daemon=True)
+        self._primed = False
+        self._loop = BackgroundLoop("machine", self._step)
 
     def begin(self) -> None:
-        self._thread.start()
+        self._loop.start()
 
     def close(self) -> None:
-        self._stopping.set()
-        self._thread.join()
+        self._loop.stop()
+        self._loop.join()
 
     @property
     def last(self) -> MachineSample:
@@ -86,11 +86,12 @@ class MachineMetrics:
             ],
         }
 
-    def _loop(self) -> None:
-        self._try_sample()  # the first value of `cpu` has no predecessor and is meaningless
-        while not self._stopping.wait(self._interval_s):
-            if (sample := self._try_sample()) is not None:
-                self._samples.append(sample)
+    def _step(self) -> float:
+        sample = self._try_sample()
+        if sample is not None and self._primed:
+            self._samples.append(sample)
+        self._primed = True  # the first value of `cpu` has no predecessor and is meaningless
+        return self._interval_s
 
     def _try_sample(self) -> MachineSample | None:
         try:

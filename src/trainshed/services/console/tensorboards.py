@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+from trainshed.background import BackgroundLoop
 from trainshed.config import Home
 from trainshed.domain.iam import ALL_PROJECTS
 from trainshed.domain.jobs.job import Job
@@ -35,6 +36,8 @@ MAX_CONCURRENT_BOARDS = 4  #: the least recently used one is stopped
 IDLE_TTL_S = 600.0
 START_TIMEOUT_S = 120.0
 _POLL_INTERVAL_S = 0.1
+_SWEEP_INTERVAL_S = 10.0
+_SWEEP_TIMEOUT_S = 5.0  #: at shutdown, for one that waits for a cloud
 _RUNTIMES = ("2.21", "2.15")  #: runtimes whose TensorBoard reads the event files of all others, best first
 
 
@@ -72,8 +75,7 @@ class TensorBoards:
         self._starting = threading.Lock()
         self._lock = threading.Lock()
         self._boards: dict[str, _Board] = {}  #: by key
-        self._closing = threading.Event()
-        self._sweeper = threading.Thread(target=self._sweep_loop, name="tensorboards", daemon=True)
+        self._sweeper = BackgroundLoop("tensorboards", self._sweep_step)
 
     def begin(self) -> None:
         self._launcher.begin()
@@ -95,7 +97,7 @@ class TensorBoards:
                     raise DeadlineExceededError(
                         f"TensorBoard did not answer within {START_TIMEOUT_S:g} s. Try again when less is going on."
                     )
-                if self._closing.wait(_POLL_INTERVAL_S):
+                if self._sweeper.stopping.wait(_POLL_INTERVAL_S):
                     raise UnavailableError("The server is stopping.")
         except (EngineUnavailableError, DeadlineExceededError):
             self._end(board.key)
@@ -129,13 +131,14 @@ class TensorBoards:
                 self._end(board.key)
 
     def close(self) -> None:
-        self._closing.set()
+        self._sweeper.stop()
         for key in list(self._boards):
             self._end(key)
+        self._sweeper.join(_SWEEP_TIMEOUT_S)
 
-    def _sweep_loop(self) -> None:
-        while not self._closing.wait(10.0):
-            self.sweep()
+    def _sweep_step(self) -> float:
+        self.sweep()
+        return _SWEEP_INTERVAL_S
 
     def _find(self, job: Job) -> _Board | None:
         with self._lock:
