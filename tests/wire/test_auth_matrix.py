@@ -81,7 +81,7 @@ def offenders(check: Callable[[Route], bool], routes: Iterable[Route] = GUARDED)
 def test_only_these_are_public() -> None:
     public = {f"{route.method} {route.path}" for route in ROUTES if route.access is Access.PUBLIC}
     assert public == {
-        *("GET /healthz", "POST /token", "POST /oauth2/token"),
+        *("GET /healthz", "GET /trainshed/v1/openapi.json", "POST /token", "POST /oauth2/token"),
         *("GET /", "GET /console/{path*}", "GET /console/enter", "POST /trainshed/v1/session"),
         *(f"{method} /tensorboard/{{key}}/{{path*}}" for method in ("GET", "POST", "OPTIONS")),  # the key opens them
         "GET /tensorboard/{key}/trainshed-storage.js",

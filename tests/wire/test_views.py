@@ -151,7 +151,7 @@ def test_the_settings_are_for_owners_of_the_server(submitter: Submitter) -> None
         ("jobs/printer/logs?waitSeconds=21", "from 0 to 20"),
         ("jobs/printer/logs?colour=red", "Unknown name"),
         ("jobs?state=DONE", "is not a state"),
-        ("jobs?pageSize=x", "page_size"),
+        ("jobs?pageSize=x", "pageSize"),
         ("jobs?kind=training&kind=prediction", "given twice"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection
+from functools import cache
 from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
@@ -16,6 +17,7 @@ from starlette.types import Scope as AsgiScope
 from trainshed.api import logging as log_routes
 from trainshed.api.console import assets, sessions, tensorboards
 from trainshed.api.http import auth, cookies
+from trainshed.api.http.request import declared_query
 from trainshed.api.http.responses import SECURITY_HEADERS, error_response, problem_response
 from trainshed.api.http.routing import ProjectScope, Route, Router
 from trainshed.api.ml import jobs as ml_jobs
@@ -26,9 +28,10 @@ from trainshed.api.ml import projects as ml_projects
 from trainshed.api.ml import unimplemented as ml_unimplemented
 from trainshed.api.ml import versions as ml_versions
 from trainshed.api.ml.fast_path import FastPath
-from trainshed.api.native import artifacts, job_logs, overview, runtimes, server, tokens
+from trainshed.api.native import artifacts, job_logs, openapi, overview, runtimes, server, tokens
 from trainshed.api.native import jobs as native_jobs
 from trainshed.api.native import models as native_models
+from trainshed.api.openapi.document import encoded
 from trainshed.api.storage import batch as storage_batch
 from trainshed.api.storage import buckets as storage_buckets
 from trainshed.api.storage import objects as storage_objects
@@ -44,6 +47,7 @@ ROUTES: tuple[Route, ...] = (
     *sessions.ROUTES,
     *tensorboards.ROUTES,
     *server.ROUTES,
+    *openapi.ROUTES,
     *tokens.ROUTES,
     *runtimes.ROUTES,
     *ml_projects.ROUTES,
@@ -66,6 +70,11 @@ ROUTES: tuple[Route, ...] = (
 )
 
 
+@cache
+def _openapi() -> bytes:
+    return encoded(ROUTES)
+
+
 class Api:
     """Responds to every request. Handlers run only after `auth` has accepted the request."""
 
@@ -85,10 +94,7 @@ class Api:
                 await send({"type": "websocket.close", "code": 1008})
             return
         started = time.perf_counter()
-        try:
-            response = await self._dispatch(Request(scope, receive))
-        except Exception as exc:  # noqa: BLE001  the edge: every error becomes a response; unforeseen ones are logged
-            response = error_response(exc)
+        response = await self.respond(Request(scope, receive))
         for name, value in SECURITY_HEADERS.items():
             response.headers.setdefault(name, value)
         # a cookie does not keep a cache from storing one user's response
@@ -102,6 +108,17 @@ class Api:
                 *(scope["method"], _as_sent(scope["raw_path"]), response.status_code, ms),
             )
 
+    async def respond(self, request: Request) -> Response:
+        """Return the response to a request. Raises nothing."""
+        try:
+            return await self._dispatch(request)
+        except Exception as exc:  # noqa: BLE001  the edge: every error becomes a response; unforeseen ones are logged
+            return error_response(exc)
+
+    def openapi(self) -> bytes:
+        """Return the OpenAPI document of the routes."""
+        return _openapi()
+
     async def _dispatch(self, request: Request) -> Response:
         scope = request.scope
         auth.check_host(request, allowed_hosts=self._hosts)
@@ -111,6 +128,7 @@ class Api:
         scope.update(
             {
                 "path_params": params,
+                "trainshed.route": route,
                 "trainshed.services": self._services,
                 "trainshed.app": self,
                 "trainshed.body_limit": self._body_limit,
@@ -118,7 +136,7 @@ class Api:
             }
         )
         if route is not None and route.access is Access.PUBLIC:
-            return await route.handler(request)
+            return await _handle(request, route)
         principal = await self._principal(request)
         if route is None:
             return _no_route(scope, methods)
@@ -128,7 +146,7 @@ class Api:
         else:
             project = auth.authorise(request, route, principal, self._services.buckets.owner)
         scope["trainshed.project"] = project
-        return await route.handler(request)
+        return await _handle(request, route)
 
     async def _principal(self, request: Request) -> Principal:
         if not self._authentication:
@@ -139,6 +157,12 @@ class Api:
         if principal is None:
             raise cookies.ended() if session else auth.unknown_token()
         return principal
+
+
+async def _handle(request: Request, route: Route) -> Response:
+    if route.schema is not None:
+        request.scope["trainshed.query"] = declared_query(request, route.schema)
+    return await route.handler(request)
 
 
 def _check_transfer(request: Request) -> None:

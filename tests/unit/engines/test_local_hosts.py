@@ -193,7 +193,7 @@ def test_a_host_tells_how_it_does(shed: Shed) -> None:
     key = shed.hosts.start(shed.spec())
     shed.until(key, HostPhase.READY)
     figures = wait_for(lambda: shed.hosts.stats(key), bool)  # there are none from a host that a busy machine holds up
-    assert figures == {"waiting": 3, "requests": 7, "running_s": 0.5}
+    assert figures == {"waiting": 3, "requests": 7, "runningSeconds": 0.5}
     shed.hosts.kill(key)
     shed.until(key, HostPhase.ENDED)
     assert shed.hosts.stats(key) == {}

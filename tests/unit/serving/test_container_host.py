@@ -148,7 +148,7 @@ def test_requests_run_side_by_side_and_are_counted(started: Any) -> None:
     host.let_go()
     assert sorted(host.receive()[:2] for _ in range(3)) == [(2, 200), (3, 200), (4, 200)]
     stats = host.stats()
-    assert (stats["requests"], stats["failed"], stats["waiting"], stats["running_s"]) == (4, 0, 0, 0.0)
+    assert (stats["requests"], stats["failed"], stats["waiting"], stats["runningSeconds"]) == (4, 0, 0, 0.0)
 
 
 def test_too_many_are_refused_and_those_that_wait_can_be_cancelled(started: Any) -> None:

@@ -174,7 +174,7 @@ def test_a_model_that_hangs_stops_nothing_but_itself(started: Any) -> None:
     number, status, body = host.receive()
     stats = json.loads(body)
     assert (number, status, stats["waiting"], stats["refused"]) == (5, 200, 2, 1)
-    assert stats["running_s"] > 0
+    assert stats["runningSeconds"] > 0
     host.send(3, kind=FrameKind.CANCEL)
     host.send(6, b"{")
     assert host.receive()[:2] == (6, 400)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Any
+from http import HTTPStatus
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 
 from trainshed.api.http import auth, cookies
-from trainshed.api.http.bodies import read_json_object
-from trainshed.api.http.request import principal, services
-from trainshed.api.http.routing import ProjectScope, Route
+from trainshed.api.http.request import body, principal, services
+from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
+from trainshed.api.schemas import access as shapes
+from trainshed.api.schemas.errors import Empty
 from trainshed.domain import names
 from trainshed.domain.iam import Access, Principal
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
@@ -28,11 +29,10 @@ _LINK_EXPIRED = (
 
 
 async def begin(request: Request) -> Response:
-    body = await read_json_object(request, limit=BODY_LIMIT)
-    _check_fields(body, {"token"})
+    fields = await body(request, limit=BODY_LIMIT)
     if not request.scope["trainshed.authentication"]:
         return await _session_response(request, auth.ANONYMOUS)
-    if not isinstance(token := body.get("token"), str) or not token.strip():
+    if not isinstance(token := fields.get("token"), str) or not token.strip():
         raise InvalidArgumentError('The body must hold the token to sign in with: {"token": "..."}.', field="token")
     sessions, tokens = services(request).sessions, services(request).tokens
     session = await run_in_threadpool(sessions.begin, token.strip(), address=_address(request))
@@ -59,9 +59,8 @@ async def end(request: Request) -> Response:
 
 
 async def link(request: Request) -> Response:
-    body = await read_json_object(request, limit=BODY_LIMIT)
-    _check_fields(body, {"project"})
-    project = names.project_id(str(body["project"])) if body.get("project") else ""
+    fields = await body(request, limit=BODY_LIMIT)
+    project = names.project_id(str(fields["project"])) if fields.get("project") else ""
     if not request.scope["trainshed.authentication"]:
         return JSONResponse({"url": _base(request) + _page_of(project)}, headers=_PRIVATE)
     sessions, token, local = services(request).sessions, auth.bearer_token(request), _is_local(request)
@@ -87,7 +86,7 @@ async def enter(request: Request) -> Response:
 
 async def _session_response(request: Request, holder: Principal) -> JSONResponse:
     projects = await run_in_threadpool(services(request).projects.known_to, holder)
-    body = {
+    session = {
         "user": holder.user,
         "project": holder.project,
         "role": holder.role.value,
@@ -96,12 +95,7 @@ async def _session_response(request: Request, holder: Principal) -> JSONResponse
         "url": _base(request),
         "authentication": request.scope["trainshed.authentication"],
     }
-    return JSONResponse(body, headers=_PRIVATE)
-
-
-def _check_fields(body: dict[str, Any], known: set[str]) -> None:
-    if unknown := set(body) - known:
-        raise InvalidArgumentError(f"Unknown field {min(unknown)[:100]!r}. There is: {', '.join(sorted(known))}.")
+    return JSONResponse(session, headers=_PRIVATE)
 
 
 def _page_of(project: str) -> str:
@@ -132,10 +126,51 @@ def _is_local(request: Request) -> bool:
 
 
 ROUTES = (
-    Route(method="POST", path=_PATH, access=Access.PUBLIC, scope=ProjectScope.SERVER, handler=begin),
-    Route(method="GET", path=_PATH, access=Access.READ, scope=ProjectScope.SERVER, handler=show),
-    Route(method="DELETE", path=_PATH, access=Access.READ, scope=ProjectScope.SERVER, handler=end),
-    Route(method="POST", path=f"{_PATH}:link", access=Access.READ, scope=ProjectScope.SERVER, handler=link),
+    Route(
+        method="POST",
+        path=_PATH,
+        access=Access.PUBLIC,
+        scope=ProjectScope.SERVER,
+        handler=begin,
+        schema=RouteSchema(
+            name="sessions.begin",
+            summary="Sign a browser in",
+            description="Sets the cookie of the session.",
+            body=shapes.SignInRequest,
+            response=shapes.Session,
+            errors=(HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS),
+        ),
+    ),
+    Route(
+        method="GET",
+        path=_PATH,
+        access=Access.READ,
+        scope=ProjectScope.SERVER,
+        handler=show,
+        schema=RouteSchema(name="sessions.get", summary="Get who is signed in", response=shapes.Session),
+    ),
+    Route(
+        method="DELETE",
+        path=_PATH,
+        access=Access.READ,
+        scope=ProjectScope.SERVER,
+        handler=end,
+        schema=RouteSchema(name="sessions.end", summary="Sign a browser out", response=Empty),
+    ),
+    Route(
+        method="POST",
+        path=f"{_PATH}:link",
+        access=Access.READ,
+        scope=ProjectScope.SERVER,
+        handler=link,
+        schema=RouteSchema(
+            name="sessions.link",
+            summary="Create a sign-in link",
+            description="For a token, not for a session.",
+            body=shapes.LinkRequest,
+            response=shapes.SignInLink,
+        ),
+    ),
     Route(
         method="GET", path="/console/enter", access=Access.PUBLIC, scope=ProjectScope.SERVER, handler=enter, linked=True
     ),

@@ -8,6 +8,7 @@ URL grants access. Everyone who may read the job gets the key.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from http import HTTPStatus
 
 from anyio import CapacityLimiter, to_thread
 from starlette.concurrency import run_in_threadpool
@@ -17,8 +18,9 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from trainshed.api.http.bodies import read_body
-from trainshed.api.http.request import project, services
-from trainshed.api.http.routing import Handler, ProjectScope, Route
+from trainshed.api.http.request import body, project, services
+from trainshed.api.http.routing import Handler, ProjectScope, Route, RouteSchema
+from trainshed.api.schemas.jobs import TensorBoard
 from trainshed.domain.iam import Access
 from trainshed.errors import InvalidArgumentError
 from trainshed.gateway.reverse_proxy import ProxiedResponse, forward
@@ -70,6 +72,7 @@ Object.defineProperty(document, "cookie", { value: "", writable: true });
 
 
 async def start(request: Request) -> Response:
+    await body(request)
     boards = services(request).tensorboards
     path = await to_thread.run_sync(boards.open, project(request), request.path_params["job"], limiter=_START_LIMITER)
     return JSONResponse({"url": path}, headers={"cache-control": "no-store"})
@@ -78,13 +81,13 @@ async def start(request: Request) -> Response:
 async def proxy(request: Request) -> Response:
     request.scope["trainshed.quiet"] = True
     port = await run_in_threadpool(services(request).tensorboards.port, request.path_params["key"])
-    body = await read_body(request, limit=request.scope["trainshed.body_limit"])
+    content = await read_body(request, limit=request.scope["trainshed.body_limit"])
     target = _target(request.scope)
     headers = [(name, request.headers[name]) for name in _REQUEST_HEADERS if name in request.headers]
     if request.method == "GET" and not request.path_params["path"]:
         page_headers = [header for header in headers if header[0] not in ("accept-encoding", "if-none-match", "range")]
-        return await _page(await forward(port, request.method, target, page_headers, body))
-    return _StreamedProxyResponse(await forward(port, request.method, target, headers, body))
+        return await _page(await forward(port, request.method, target, page_headers, content))
+    return _StreamedProxyResponse(await forward(port, request.method, target, headers, content))
 
 
 async def storage(request: Request) -> Response:
@@ -153,6 +156,16 @@ ROUTES = (
         access=Access.READ,
         scope=ProjectScope.PATH,
         handler=start,
+        schema=RouteSchema(
+            name="jobs.tensorboard",
+            summary="Start TensorBoard on a job's folder, or find it",
+            description=(
+                "It runs until nobody has used it for 10 minutes; there are four at most. 503 with `Retry-After` while "
+                "the runtime that it comes with is built."
+            ),
+            response=TensorBoard,
+            errors=(HTTPStatus.TOO_MANY_REQUESTS,),
+        ),
     ),
     _key_route("GET", _STORAGE_PATH, storage),
     _key_route("GET", _PATH, proxy),

@@ -82,12 +82,8 @@ async def _wait_for_change(sizes: Callable[[], tuple[int, ...]], deadline: float
             return
 
 
-def wait_seconds(text: str) -> float:
-    """Parse how long a request may be held. Raises `InvalidArgumentError` if it is no such number."""
-    try:
-        seconds = float(text or 0)
-    except ValueError:
-        seconds = -1.0
+def wait_seconds(seconds: float) -> float:
+    """Return how long a request may be held. Raises `InvalidArgumentError` if that is too long."""
     if not 0 <= seconds <= MAX_WAIT_S:
         raise InvalidArgumentError(f"`waitSeconds` is a number from 0 to {MAX_WAIT_S:g}.", field="waitSeconds")
     return seconds

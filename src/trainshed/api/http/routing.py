@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from http import HTTPStatus
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
@@ -27,6 +29,38 @@ class ProjectScope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A query parameter. Values of a repeated one are joined with commas."""
+
+    name: str
+    description: str
+    type: type[str] | type[int] | type[float] = str
+    default: str | int | float = ""
+    minimum: int | float | None = None
+    maximum: int | float | None = None
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteSchema:
+    """What a route of our own accepts and responds with. Requests are read by it, and the document is made of it."""
+
+    name: str  #: unique, such as `jobs.progress`; the first word is the tag
+    summary: str
+    response: Any  #: a typed dict; None is a file
+    description: str = ""
+    query: tuple[Parameter, ...] = ()
+    body: Any = None  #: a typed dict; None is no body
+    body_media: str = "application/json"
+    error: Any = None  #: the body of a 400 that is not in the usual form
+    errors: tuple[HTTPStatus, ...] = ()  #: client errors besides those that every route has
+
+    @property
+    def tag(self) -> str:
+        return self.name.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """One method of one path.
 
@@ -41,6 +75,7 @@ class Route:
     handler: Handler
     linked: bool = False  #: a browser may follow a link from another site to it
     cross_origin: bool = False  #: the URL is a secret, so pages of any origin may call it
+    schema: RouteSchema | None = None  #: of a route of our own API
 
 
 class Router:

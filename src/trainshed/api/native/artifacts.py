@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Protocol
 
 from starlette.concurrency import run_in_threadpool
@@ -9,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trainshed.api.http.media import SeekableBytes, StreamedResponse, parse_range
-from trainshed.api.http.request import principal, project, read_query, services
-from trainshed.api.http.routing import ProjectScope, Route
+from trainshed.api.http.request import principal, project, services
+from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
 from trainshed.domain.iam import Access
 
 #: browsers save the file, whatever it holds
@@ -30,14 +31,12 @@ class ArtifactFile(SeekableBytes, Protocol):
 
 
 async def fetch_package(request: Request) -> Response:
-    read_query(request)
     job, sha256 = request.path_params["job"], request.path_params["sha256"]
     file = await run_in_threadpool(services(request).packages.open, principal(request), project(request), job, sha256)
     return _file_response(request, file)
 
 
 async def fetch_version_file(request: Request) -> Response:
-    read_query(request)
     names = [request.path_params[name] for name in ("model", "version", "sha256")]
     open_file = services(request).version_files.open
     return _file_response(request, await run_in_threadpool(open_file, principal(request), project(request), *names))
@@ -63,6 +62,12 @@ ROUTES = (
         access=Access.FETCH,
         scope=ProjectScope.PATH,
         handler=fetch_version_file,
+        schema=RouteSchema(
+            name="artifacts.versionFile",
+            summary="Download a file, or a package, of a version whose hosts run on other machines",
+            response=None,
+            errors=(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,),
+        ),
     ),
     Route(
         method="GET",
@@ -70,5 +75,11 @@ ROUTES = (
         access=Access.FETCH,
         scope=ProjectScope.PATH,
         handler=fetch_package,
+        schema=RouteSchema(
+            name="artifacts.jobPackage",
+            summary="Download a package of a job that runs on other machines",
+            response=None,
+            errors=(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,),
+        ),
     ),
 )

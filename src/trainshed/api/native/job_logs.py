@@ -9,27 +9,46 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trainshed.api.http.long_poll import wait_for_entries, wait_seconds
-from trainshed.api.http.request import number, project, read_query, services
+from trainshed.api.http.long_poll import MAX_WAIT_S, wait_for_entries, wait_seconds
+from trainshed.api.http.request import project, query, services
 from trainshed.api.http.responses import json_response
-from trainshed.api.http.routing import ProjectScope, Route
+from trainshed.api.http.routing import Parameter, ProjectScope, Route, RouteSchema
+from trainshed.api.schemas import logs as shapes
 from trainshed.domain.iam import Access
 from trainshed.domain.logs import LogCursor, LogSelection, parse_since
 from trainshed.domain.times import now_us, rfc3339
-from trainshed.services.logs.pages import DEFAULT_PAGE, END, LogPage, LogPageRequest
+from trainshed.services.logs.pages import DEFAULT_PAGE, END, MAX_PAGE, LogPage, LogPageRequest
 
 _PARAMETERS = (
-    *("replica", "severity", "search", "grep", "since", "tail"),
-    *("cursor", "before", "until", "pageSize", "waitSeconds"),
+    Parameter(name="replica", description="Only lines of this replica, or of `service`."),
+    Parameter(name="severity", description="Lines of this severity or a higher one."),
+    Parameter(name="search", description="Lines that contain this text, in upper or lower case."),
+    Parameter(name="grep", description="Lines that match this regular expression (RE2)."),
+    Parameter(name="since", description="Lines from this time on; a duration such as `10m` counts back from now."),
+    Parameter(name="tail", description="The last so many lines, and what follows them.", type=int, minimum=0),
+    Parameter(name="cursor", description="The lines after this cursor."),
+    Parameter(name="before", description="The page before this cursor; `end` is the last page."),
+    Parameter(name="until", description="Stop at this cursor."),
+    Parameter(
+        name="pageSize", description="Lines of a page.", type=int, default=DEFAULT_PAGE, minimum=1, maximum=MAX_PAGE
+    ),
+    Parameter(
+        name="waitSeconds",
+        description="Long poll: wait so long for a line.",
+        type=float,
+        default=0.0,
+        minimum=0,
+        maximum=MAX_WAIT_S,
+    ),
 )
 
 
 async def logs(request: Request) -> Response:
-    query = read_query(request, *_PARAMETERS)
-    page_request = _page_request(query)
-    page = await _page(request, page_request, wait_seconds(query.get("waitSeconds", "")))
+    wanted = query(request)
+    page_request = _page_request(wanted)
+    page = await _page(request, page_request, wait_seconds(wanted["waitSeconds"]))
     # a duration, resolved by this server's clock
-    since = {"since": rfc3339(page_request.selection.since_us)} if query.get("since") else {}
+    since = {"since": rfc3339(page_request.selection.since_us)} if wanted["since"] else {}
     return json_response(page_body(page) | since)
 
 
@@ -58,25 +77,25 @@ def page_body(page: LogPage) -> dict[str, Any]:
     return body | ({} if page.end is None else {"end": str(page.end)})
 
 
-def _page_request(query: Mapping[str, str]) -> LogPageRequest:
+def _page_request(wanted: Mapping[str, Any]) -> LogPageRequest:
     return LogPageRequest(
         selection=LogSelection(
-            replica=query.get("replica", ""),
-            severity=query.get("severity", ""),
-            words=query.get("search", ""),
-            grep=query.get("grep", ""),
-            since_us=parse_since(query["since"], now_us=now_us()) if query.get("since") else 0,
-            tail=number(query, "tail") if query.get("tail") else None,
+            replica=wanted["replica"],
+            severity=wanted["severity"],
+            words=wanted["search"],
+            grep=wanted["grep"],
+            since_us=parse_since(wanted["since"], now_us=now_us()) if wanted["since"] else 0,
+            tail=None if wanted["tail"] == "" else wanted["tail"],
         ),
-        cursor=_cursor(query, "cursor"),
-        before=END if query.get("before") == END else _cursor(query, "before"),
-        until=_cursor(query, "until"),
-        page_size=number(query, "pageSize", default=DEFAULT_PAGE),
+        cursor=_cursor(wanted, "cursor"),
+        before=END if wanted["before"] == END else _cursor(wanted, "before"),
+        until=_cursor(wanted, "until"),
+        page_size=wanted["pageSize"],
     )
 
 
-def _cursor(query: Mapping[str, str], name: str) -> LogCursor | None:
-    return LogCursor.read(query[name], field=name) if query.get(name) else None
+def _cursor(wanted: Mapping[str, Any], name: str) -> LogCursor | None:
+    return LogCursor.read(wanted[name], field=name) if wanted[name] else None
 
 
 ROUTES = (
@@ -86,5 +105,11 @@ ROUTES = (
         access=Access.READ,
         scope=ProjectScope.PATH,
         handler=logs,
+        schema=RouteSchema(
+            name="jobs.logs",
+            summary="Get a page of a job's log, in either direction, or follow it",
+            query=_PARAMETERS,
+            response=shapes.LogPage,
+        ),
     ),
 )

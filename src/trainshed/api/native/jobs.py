@@ -6,71 +6,155 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trainshed.api.http.bodies import read_json_object
-from trainshed.api.http.request import number, project, read_query, services
+from trainshed.api.http.request import body, project, query, services
 from trainshed.api.http.responses import json_response
-from trainshed.api.http.routing import ProjectScope, Route
+from trainshed.api.http.routing import Parameter, ProjectScope, Route, RouteSchema
+from trainshed.api.schemas import jobs as shapes
 from trainshed.domain.iam import Access
-from trainshed.services.jobs.search import DEFAULT_ROWS, JobSearchRequest
+from trainshed.services.jobs.progress import DEFAULT_POINTS, MAX_POINTS
+from trainshed.services.jobs.search import DEFAULT_ROWS, MAX_ROWS, JobSearchRequest
 
 _JOBS = "/trainshed/v1/projects/{project}/jobs"
 _JOB = f"{_JOBS}/{{job}}"
 
 
-async def show(request: Request) -> Response:
-    query = read_query(
-        request, "search", "state", "label", "kind", "pageSize", "pageToken", repeated=("state", "label")
+async def search(request: Request) -> Response:
+    found = query(request)
+    wanted = JobSearchRequest(
+        search=found["search"],
+        state=found["state"],
+        label=found["label"],
+        kind=found["kind"],
+        page_size=found["pageSize"],
+        page_token=found["pageToken"],
     )
-    search = JobSearchRequest(
-        search=query.get("search", ""),
-        state=query.get("state", ""),
-        label=query.get("label", ""),
-        kind=query.get("kind", ""),
-        page_size=number(query, "pageSize", default=DEFAULT_ROWS),
-        page_token=query.get("pageToken", ""),
-    )
-    return json_response(await run_in_threadpool(services(request).job_rows.page, project(request), search))
+    return json_response(await run_in_threadpool(services(request).job_rows.page, project(request), wanted))
 
 
 async def details(request: Request) -> Response:
-    read_query(request)
-    return json_response(
-        await run_in_threadpool(services(request).jobs.details, project(request), request.path_params["job"])
-    )
+    return json_response(await run_in_threadpool(services(request).jobs.details, *_job(request)))
 
 
 async def progress(request: Request) -> Response:
-    read_query(request)
-    job = request.path_params["job"]
-    return json_response(await run_in_threadpool(services(request).progress.progress, project(request), job))
+    return json_response(await run_in_threadpool(services(request).progress.progress, *_job(request)))
 
 
 async def stats(request: Request) -> Response:
-    points = number(read_query(request, "points"), "points")
-    job = request.path_params["job"]
-    return json_response(
-        await run_in_threadpool(services(request).progress.stats, project(request), job, points=points)
-    )
+    points = query(request)["points"]
+    return json_response(await run_in_threadpool(services(request).progress.stats, *_job(request), points=points))
 
 
 async def exports(request: Request) -> Response:
-    read_query(request)
-    return json_response(
-        await run_in_threadpool(services(request).exports.of, project(request), request.path_params["job"])
-    )
+    return json_response(await run_in_threadpool(services(request).exports.of, *_job(request)))
 
 
 async def kill(request: Request) -> Response:
-    read_query(request)
-    body, job = await read_json_object(request), request.path_params["job"]
-    return json_response(await run_in_threadpool(services(request).chaos.kill, project(request), job, body))
+    wanted = await body(request)
+    return json_response(await run_in_threadpool(services(request).chaos.kill, *_job(request), wanted))
 
+
+def _job(request: Request) -> tuple[str, str]:
+    """Return the project and the job of a request."""
+    return project(request), request.path_params["job"]
+
+
+_SEARCH = (
+    Parameter(name="search", description="A part of the id, or of a label as `key=value`, in upper or lower case."),
+    Parameter(name="state", description="One state or more: repeated, or with commas between them.", repeated=True),
+    Parameter(
+        name="label",
+        description="`key=value`, or `key` for any value; repeated, or with commas between them: all of them.",
+        repeated=True,
+    ),
+    Parameter(name="kind", description="`training` or `prediction`."),
+    Parameter(
+        name="pageSize", description="Rows of a page.", type=int, default=DEFAULT_ROWS, minimum=1, maximum=MAX_ROWS
+    ),
+    Parameter(name="pageToken", description="The `nextPageToken` of the page before."),
+)
+_POINTS = Parameter(
+    name="points",
+    description="The most points that a series may have.",
+    type=int,
+    default=DEFAULT_POINTS,
+    minimum=1,
+    maximum=MAX_POINTS,
+)
 
 ROUTES = (
-    Route(method="GET", path=_JOBS, access=Access.READ, scope=ProjectScope.PATH, handler=show),
-    Route(method="GET", path=_JOB, access=Access.READ, scope=ProjectScope.PATH, handler=details),
-    Route(method="GET", path=f"{_JOB}/progress", access=Access.READ, scope=ProjectScope.PATH, handler=progress),
-    Route(method="GET", path=f"{_JOB}/stats", access=Access.READ, scope=ProjectScope.PATH, handler=stats),
-    Route(method="GET", path=f"{_JOB}/exports", access=Access.READ, scope=ProjectScope.PATH, handler=exports),
-    Route(method="POST", path=f"{_JOB}:chaos", access=Access.WRITE, scope=ProjectScope.PATH, handler=kill),
+    Route(
+        method="GET",
+        path=_JOBS,
+        access=Access.READ,
+        scope=ProjectScope.PATH,
+        handler=search,
+        schema=RouteSchema(
+            name="jobs.search",
+            summary="Search the jobs of a project",
+            description="Newest first.",
+            query=_SEARCH,
+            response=shapes.JobTable,
+        ),
+    ),
+    Route(
+        method="GET",
+        path=_JOB,
+        access=Access.READ,
+        scope=ProjectScope.PATH,
+        handler=details,
+        schema=RouteSchema(name="jobs.details", summary="Get a job with its history", response=shapes.JobDetails),
+    ),
+    Route(
+        method="GET",
+        path=f"{_JOB}/progress",
+        access=Access.READ,
+        scope=ProjectScope.PATH,
+        handler=progress,
+        schema=RouteSchema(
+            name="jobs.progress", summary="Get the progress of a job and its replicas", response=shapes.JobProgress
+        ),
+    ),
+    Route(
+        method="GET",
+        path=f"{_JOB}/stats",
+        access=Access.READ,
+        scope=ProjectScope.PATH,
+        handler=stats,
+        schema=RouteSchema(
+            name="jobs.stats",
+            summary="Get CPU, memory and metrics of a job over time",
+            query=(_POINTS,),
+            response=shapes.JobStats,
+        ),
+    ),
+    Route(
+        method="GET",
+        path=f"{_JOB}/exports",
+        access=Access.READ,
+        scope=ProjectScope.PATH,
+        handler=exports,
+        schema=RouteSchema(
+            name="jobs.exports",
+            summary="List the folders that a version can be created from",
+            description=(
+                "Those with a SavedModel, a Keras file, `model.joblib`, `model.pkl` or `model.bst`, below `jobDir` and "
+                "below the `gs://` addresses in the arguments that the trainer writes to."
+            ),
+            response=shapes.Exports,
+        ),
+    ),
+    Route(
+        method="POST",
+        path=f"{_JOB}:chaos",
+        access=Access.WRITE,
+        scope=ProjectScope.PATH,
+        handler=kill,
+        schema=RouteSchema(
+            name="jobs.chaos",
+            summary="Send a signal to a replica, to see how its gang recovers",
+            description="The response comes before the signal is delivered.",
+            body=shapes.KillRequest,
+            response=shapes.Killed,
+        ),
+    ),
 )

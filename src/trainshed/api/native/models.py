@@ -6,47 +6,38 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trainshed.api.http.bodies import read_json_object
-from trainshed.api.http.request import project, read_query, services
+from trainshed.api.http.request import body, project, services
 from trainshed.api.http.responses import json_response
-from trainshed.api.http.routing import ProjectScope, Route
+from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
+from trainshed.api.schemas import models as shapes
 from trainshed.domain.iam import Access
-from trainshed.domain.json_fields import message
-
-_NO_FIELDS = message({})
 
 
 async def details(request: Request) -> Response:
-    read_query(request)
     return json_response(await run_in_threadpool(services(request).models.details, *_model(request)))
 
 
 async def split(request: Request) -> Response:
-    read_query(request)
-    body = await read_json_object(request)
-    return json_response(await run_in_threadpool(services(request).models.split, *_model(request), body))
+    wanted = await body(request)
+    return json_response(await run_in_threadpool(services(request).models.split, *_model(request), wanted))
 
 
 async def rollback(request: Request) -> Response:
-    read_query(request)
-    _NO_FIELDS(await read_json_object(request), "")
+    await body(request)
     return json_response(await run_in_threadpool(services(request).models.rollback, *_model(request)))
 
 
 async def version_details(request: Request) -> Response:
-    read_query(request)
     return json_response(await run_in_threadpool(services(request).versions.details, *_version(request)))
 
 
 async def sample(request: Request) -> Response:
-    read_query(request)
     return json_response(await run_in_threadpool(services(request).versions.sample, *_version(request)))
 
 
 async def replay(request: Request) -> Response:
-    read_query(request)
-    body = await read_json_object(request)
-    return json_response(await run_in_threadpool(services(request).replays.run, *_version(request), body))
+    wanted = await body(request)
+    return json_response(await run_in_threadpool(services(request).replays.run, *_version(request), wanted))
 
 
 def _model(request: Request) -> tuple[str, str]:
@@ -63,10 +54,77 @@ _MODEL = "/trainshed/v1/projects/{project}/models/{model}"
 _VERSION = f"{_MODEL}/versions/{{version}}"
 
 ROUTES = (
-    Route(method="GET", path=_MODEL, access=Access.READ, scope=ProjectScope.PATH, handler=details),
-    Route(method="POST", path=f"{_MODEL}:split", access=Access.WRITE, scope=ProjectScope.PATH, handler=split),
-    Route(method="POST", path=f"{_MODEL}:rollback", access=Access.WRITE, scope=ProjectScope.PATH, handler=rollback),
-    Route(method="GET", path=_VERSION, access=Access.READ, scope=ProjectScope.PATH, handler=version_details),
-    Route(method="GET", path=f"{_VERSION}/sample", access=Access.READ, scope=ProjectScope.PATH, handler=sample),
-    Route(method="POST", path=f"{_VERSION}:replay", access=Access.READ, scope=ProjectScope.PATH, handler=replay),
+    Route(
+        method="GET",
+        path=_MODEL,
+        access=Access.READ,
+        scope=ProjectScope.PATH,
+        handler=details,
+        schema=RouteSchema(
+            name="models.details", summary="Get a model with its split and its traffic", response=shapes.ModelDetails
+        ),
+    ),
+    Route(
+        method="POST",
+        path=f"{_MODEL}:split",
+        access=Access.WRITE,
+        scope=ProjectScope.PATH,
+        handler=split,
+        schema=RouteSchema(
+            name="models.split",
+            summary="Spread requests over several versions",
+            description="The next request is routed by it.",
+            body=shapes.SplitRequest,
+            response=shapes.ModelDetails,
+        ),
+    ),
+    Route(
+        method="POST",
+        path=f"{_MODEL}:rollback",
+        access=Access.WRITE,
+        scope=ProjectScope.PATH,
+        handler=rollback,
+        schema=RouteSchema(
+            name="models.rollback",
+            summary="End a split, or make the default of before the default again",
+            description="The next request is routed by it.",
+            response=shapes.ModelDetails,
+        ),
+    ),
+    Route(
+        method="GET",
+        path=_VERSION,
+        access=Access.READ,
+        scope=ProjectScope.PATH,
+        handler=version_details,
+        schema=RouteSchema(
+            name="versions.details", summary="Get a version with its hosts", response=shapes.VersionDetails
+        ),
+    ),
+    Route(
+        method="GET",
+        path=f"{_VERSION}/sample",
+        access=Access.READ,
+        scope=ProjectScope.PATH,
+        handler=sample,
+        schema=RouteSchema(
+            name="versions.sample",
+            summary="Get instances to begin with",
+            description="No host is asked or woken.",
+            response=shapes.SampleRequest,
+        ),
+    ),
+    Route(
+        method="POST",
+        path=f"{_VERSION}:replay",
+        access=Access.READ,
+        scope=ProjectScope.PATH,
+        handler=replay,
+        schema=RouteSchema(
+            name="versions.replay",
+            summary="Send logged requests of the model to a version, and compare",
+            body=shapes.ReplayRequest,
+            response=shapes.Replay,
+        ),
+    ),
 )

@@ -6,14 +6,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trainshed.api.http.request import project, read_query, services
+from trainshed.api.http.request import project, services
 from trainshed.api.http.responses import json_response
-from trainshed.api.http.routing import ProjectScope, Route
+from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
+from trainshed.api.schemas.server import Overview
 from trainshed.domain.iam import Access
 
 
 async def show(request: Request) -> Response:
-    read_query(request)
     return json_response(await run_in_threadpool(services(request).overview.of, project(request)))
 
 
@@ -24,5 +24,11 @@ ROUTES = (
         access=Access.READ,
         scope=ProjectScope.PATH,
         handler=show,
+        schema=RouteSchema(
+            name="overview.get",
+            summary="Get a project at a glance",
+            description="For a page that asks every few seconds: whoever asks within a second gets the same response.",
+            response=Overview,
+        ),
     ),
 )

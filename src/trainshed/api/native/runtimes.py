@@ -6,8 +6,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from trainshed.api.http.request import services
-from trainshed.api.http.routing import ProjectScope, Route
+from trainshed.api.http.request import body, services
+from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
+from trainshed.api.schemas.errors import Empty
+from trainshed.api.schemas.server import Runtime, Runtimes
 from trainshed.domain.iam import Access
 
 _ALL = "/trainshed/v1/runtimes"
@@ -19,6 +21,7 @@ async def show_all(request: Request) -> JSONResponse:
 
 
 async def install(request: Request) -> JSONResponse:
+    await body(request)
     name = request.path_params["runtime"]
     return JSONResponse(await run_in_threadpool(services(request).runtimes.install, name))
 
@@ -29,7 +32,33 @@ async def remove(request: Request) -> JSONResponse:
 
 
 ROUTES = (
-    Route(method="GET", path=_ALL, access=Access.READ, scope=ProjectScope.SERVER, handler=show_all),
-    Route(method="POST", path=_ONE + ":install", access=Access.ADMIN, scope=ProjectScope.SERVER, handler=install),
-    Route(method="DELETE", path=_ONE, access=Access.ADMIN, scope=ProjectScope.SERVER, handler=remove),
+    Route(
+        method="GET",
+        path=_ALL,
+        access=Access.READ,
+        scope=ProjectScope.SERVER,
+        handler=show_all,
+        schema=RouteSchema(name="runtimes.list", summary="List the runtimes", response=Runtimes),
+    ),
+    Route(
+        method="POST",
+        path=_ONE + ":install",
+        access=Access.ADMIN,
+        scope=ProjectScope.SERVER,
+        handler=install,
+        schema=RouteSchema(
+            name="runtimes.install",
+            summary="Start to build a runtime",
+            description="The response comes at once; the list tells how far it is.",
+            response=Runtime,
+        ),
+    ),
+    Route(
+        method="DELETE",
+        path=_ONE,
+        access=Access.ADMIN,
+        scope=ProjectScope.SERVER,
+        handler=remove,
+        schema=RouteSchema(name="runtimes.remove", summary="Remove a runtime that nothing uses", response=Empty),
+    ),
 )

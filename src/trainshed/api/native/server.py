@@ -6,8 +6,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from trainshed import __version__
-from trainshed.api.http.request import read_query, services
-from trainshed.api.http.routing import ProjectScope, Route
+from trainshed.api.http.request import services
+from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
+from trainshed.api.schemas import server as shapes
 from trainshed.domain.iam import Access
 
 
@@ -16,7 +17,6 @@ async def show(request: Request) -> JSONResponse:
 
 
 async def settings(request: Request) -> JSONResponse:
-    read_query(request)
     return JSONResponse(services(request).settings.body())
 
 
@@ -25,9 +25,30 @@ async def health(_request: Request) -> JSONResponse:
 
 
 ROUTES = (
-    Route(method="GET", path="/healthz", access=Access.PUBLIC, scope=ProjectScope.SERVER, handler=health),
-    Route(method="GET", path="/trainshed/v1/server", access=Access.READ, scope=ProjectScope.SERVER, handler=show),
     Route(
-        method="GET", path="/trainshed/v1/settings", access=Access.ADMIN, scope=ProjectScope.SERVER, handler=settings
+        method="GET",
+        path="/healthz",
+        access=Access.PUBLIC,
+        scope=ProjectScope.SERVER,
+        handler=health,
+        schema=RouteSchema(name="server.health", summary="Ask whether the server responds", response=shapes.Health),
+    ),
+    Route(
+        method="GET",
+        path="/trainshed/v1/server",
+        access=Access.READ,
+        scope=ProjectScope.SERVER,
+        handler=show,
+        schema=RouteSchema(
+            name="server.get", summary="Get the endpoints and the process of the server", response=shapes.Server
+        ),
+    ),
+    Route(
+        method="GET",
+        path="/trainshed/v1/settings",
+        access=Access.ADMIN,
+        scope=ProjectScope.SERVER,
+        handler=settings,
+        schema=RouteSchema(name="server.settings", summary="Get the settings in effect", response=shapes.Settings),
     ),
 )

@@ -8,9 +8,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from trainshed.api.http.bodies import read_body, read_json_object
-from trainshed.api.http.request import principal, services
-from trainshed.api.http.routing import ProjectScope, Route
+from trainshed.api.http.bodies import read_body
+from trainshed.api.http.request import body, principal, services
+from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
+from trainshed.api.schemas import access as shapes
+from trainshed.api.schemas.errors import TokenError
 from trainshed.domain.iam import Access
 
 FORM_LIMIT = 16_384
@@ -18,8 +20,8 @@ ACCESS_TOKEN_TTL_S = 3600
 
 
 async def create(request: Request) -> JSONResponse:
-    body = await read_json_object(request)
-    return JSONResponse(await run_in_threadpool(services(request).tokens.create, principal(request), body))
+    wanted = await body(request)
+    return JSONResponse(await run_in_threadpool(services(request).tokens.create, principal(request), wanted))
 
 
 async def show_all(request: Request) -> JSONResponse:
@@ -30,9 +32,10 @@ async def show_all(request: Request) -> JSONResponse:
 async def revoke(request: Request) -> JSONResponse:
     """Revoke a token and stop the TensorBoards of its project: its holder may know their URLs, which need no token."""
     tokens, boards = services(request).tokens, services(request).tensorboards
-    body = await run_in_threadpool(tokens.revoke, principal(request), request.path_params["token"])
-    await run_in_threadpool(boards.end_of, body["project"])
-    return JSONResponse(body)
+    await body(request)
+    revoked = await run_in_threadpool(tokens.revoke, principal(request), request.path_params["token"])
+    await run_in_threadpool(boards.end_of, revoked["project"])
+    return JSONResponse(revoked)
 
 
 async def token(request: Request) -> JSONResponse:
@@ -47,17 +50,58 @@ async def token(request: Request) -> JSONResponse:
 
 
 ROUTES = (
-    Route(method="POST", path="/trainshed/v1/tokens", access=Access.ADMIN, scope=ProjectScope.BODY, handler=create),
-    Route(method="GET", path="/trainshed/v1/tokens", access=Access.ADMIN, scope=ProjectScope.BODY, handler=show_all),
+    Route(
+        method="POST",
+        path="/trainshed/v1/tokens",
+        access=Access.ADMIN,
+        scope=ProjectScope.BODY,
+        handler=create,
+        schema=RouteSchema(
+            name="tokens.create",
+            summary="Create a token",
+            description="It can do no more than the token that creates it.",
+            body=shapes.TokenRequest,
+            response=shapes.NewToken,
+        ),
+    ),
+    Route(
+        method="GET",
+        path="/trainshed/v1/tokens",
+        access=Access.ADMIN,
+        scope=ProjectScope.BODY,
+        handler=show_all,
+        schema=RouteSchema(name="tokens.list", summary="List the tokens", response=shapes.Tokens),
+    ),
     Route(
         method="POST",
         path="/trainshed/v1/tokens/{token}:revoke",
         access=Access.ADMIN,
         scope=ProjectScope.BODY,
         handler=revoke,
+        schema=RouteSchema(
+            name="tokens.revoke",
+            summary="Revoke a token",
+            description="What was got for it ends with it, and so do the TensorBoards of its project.",
+            response=shapes.Token,
+        ),
     ),
     *(
-        Route(method="POST", path=path, access=Access.PUBLIC, scope=ProjectScope.SERVER, handler=token)
-        for path in ("/token", "/oauth2/token")
+        Route(
+            method="POST",
+            path=path,
+            access=Access.PUBLIC,
+            scope=ProjectScope.SERVER,
+            handler=token,
+            schema=RouteSchema(
+                name=name,
+                summary="Exchange a token for one that lasts an hour",
+                description="As OAuth has it (RFC 6749), so its fields are in snake_case.",
+                body=shapes.RefreshRequest,
+                body_media="application/x-www-form-urlencoded",
+                response=shapes.AccessToken,
+                error=TokenError,
+            ),
+        )
+        for path, name in (("/token", "tokens.exchange"), ("/oauth2/token", "tokens.exchangeOauth2"))
     ),
 )

@@ -23,7 +23,7 @@ from trainshed.engines.hosts.watcher import HostPhase, HostProcess, HostStatus, 
 from trainshed.errors import EngineUnavailableError
 from trainshed.serving.frames import ANSWER_HEAD, FrameKind, auth_frame, pack_request
 
-STATS_FIELDS = ("waiting", "running_s", "requests", "instances", "batches", "failed", "refused", "cancelled")
+STATS_FIELDS = ("waiting", "runningSeconds", "requests", "instances", "batches", "failed", "refused", "cancelled")
 _STATS_TIMEOUT_S = 0.5
 _RESPONSE_MAX_BYTES = 1 << 20  #: of a response to the server itself
 

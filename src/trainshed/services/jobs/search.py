@@ -38,7 +38,7 @@ class JobSearchRequest:
 
     def __post_init__(self) -> None:
         if not 1 <= self.page_size <= MAX_ROWS:
-            raise InvalidArgumentError(f"`pageSize` is a number of jobs from 1 to {MAX_ROWS}.", field="page_size")
+            raise InvalidArgumentError(f"`pageSize` is a number of jobs from 1 to {MAX_ROWS}.", field="pageSize")
         if self.kind not in _KINDS:
             raise InvalidArgumentError(f"`kind` is training or prediction, not {self.kind[:40]!r}.", field="kind")
         if len(self.search) > MAX_TEXT_LENGTH:

@@ -162,7 +162,7 @@ class ContainerHost:
         with self._condition:
             oldest_s = min(self._in_flight.values(), default=None)
             running_s = time.monotonic() - oldest_s if oldest_s is not None else 0.0
-            return {"waiting": len(self._queue), "running_s": running_s, **self._stats.as_json()}
+            return {"waiting": len(self._queue), "runningSeconds": running_s, **self._stats.as_json()}
 
     def _handle_frame(self, connection: FrameConnection, request_id: int, kind: int, body: bytes) -> None:
         self._memory_trimmer.add(len(body))

@@ -75,7 +75,7 @@ class Host:
     def stats(self) -> dict[str, Any]:
         return {
             "waiting": self._batcher.waiting(),
-            "running_s": self._batcher.running_s(),
+            "runningSeconds": self._batcher.running_s(),
             **self._batcher.counts.as_json(),
         }
 

@@ -101,7 +101,7 @@ def serve(connection, behaviour, spec):
                 body = json.dumps(said).encode()
             elif kind == 6:
                 odd = next((word[8:] for word in behaviour if word.startswith("figures-")), "")
-                said = {"waiting": 3, "requests": 7, "running_s": 0.5, "batches": "many", "secret": 1}
+                said = {"waiting": 3, "requests": 7, "runningSeconds": 0.5, "batches": "many", "secret": 1}
                 if odd == "silent":
                     continue
                 body = {"": json.dumps(said), "long": "1" * (2 << 20), "no-json": "{", "list": "[]"}[odd].encode()

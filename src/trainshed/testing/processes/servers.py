@@ -21,6 +21,7 @@ from trainshed.config import Home
 from trainshed.domain.jobs.reconcile import AttemptPhase
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.processes.checked_api import FAULTS
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 120.0
@@ -32,9 +33,12 @@ import sys
 from pathlib import Path
 from trainshed.config import Home, Settings
 from trainshed.errors import CannotProceedError
+from trainshed import server
 from trainshed.server import log_to_stderr, serve
+from trainshed.testing.processes.checked_api import checked_api
 import os
 home = Home(Path(sys.argv[1]))
+server.Api = checked_api(home.path)
 log_to_stderr(home.server_log)
 try:
     serve(home, Settings.read(os.environ))
@@ -220,4 +224,7 @@ class RunningServer:
             return 0
         process.send_signal(number)
         self._process = None
-        return process.wait(timeout=STOP_TIMEOUT_S)
+        status = process.wait(timeout=STOP_TIMEOUT_S)
+        faults = self.home / FAULTS
+        assert not faults.exists(), faults.read_text()
+        return status

@@ -108,7 +108,7 @@ class View {
   }
 
   queue() {
-    /** @type {Api.QueuedRow[]} */
+    /** @type {Api.QueuedJob[]} */
     const rows = [];
     return table({
       columns: [
@@ -195,7 +195,7 @@ class RunningList {
     this.element = h("div", null, this.list, this.nothing);
   }
 
-  /** @param {Api.RunningRow[]} rows */
+  /** @param {Api.RunningJob[]} rows */
   update(rows) {
     const keys = new Set(rows.map((row) => row.jobId));
     for (const [key, item] of this.items) {
@@ -213,7 +213,7 @@ class RunningList {
     this.nothing.hidden = rows.length > 0;
   }
 
-  /** @param {Api.RunningRow} row */
+  /** @param {Api.RunningJob} row */
   item(row) {
     const bar = progressBar({ fraction: null });
     const state = h("span");
@@ -230,7 +230,7 @@ class RunningList {
       ),
       bar,
     );
-    const update = (/** @type {Api.RunningRow} */ now) => {
+    const update = (/** @type {Api.RunningJob} */ now) => {
       if (state.dataset.state !== now.state) {
         state.dataset.state = now.state;
         replace(state, stateBadge(now.state));
@@ -245,7 +245,7 @@ class RunningList {
   }
 }
 
-/** The progress of a job. @param {Api.Standing | null} progress @returns {string} */
+/** The progress of a job. @param {Api.ProgressSummary | null} progress @returns {string} */
 function progressWords(progress) {
   if (!progress) return "";
   const words = [];
@@ -258,7 +258,7 @@ function progressWords(progress) {
   return words.join(" · ");
 }
 
-/** @param {Api.Standing | null} progress */
+/** @param {Api.ProgressSummary | null} progress */
 function measures(progress) {
   if (!progress) return "";
   const loss = progress.loss === null ? "" : `loss ${number(progress.loss)}`;

@@ -205,7 +205,7 @@ function create(ctx, refresh) {
       label: label.value,
       ...(Number(life.value) && { ttlSeconds: Number(life.value) }),
     };
-    /** @type {Api.Secret} */
+    /** @type {Api.NewToken} */
     const made = await post(TOKENS, body);
     await refresh();
     showSecret(made);
@@ -223,7 +223,7 @@ function create(ctx, refresh) {
   });
 }
 
-/** @param {Api.Secret} made */
+/** @param {Api.NewToken} made */
 function showSecret(made) {
   const secret = codeBlock(made.token);
   secret.dataset.testid = "secret";

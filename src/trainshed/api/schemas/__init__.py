@@ -1,0 +1,1 @@
+"""The shapes of bodies and responses of Trainshed's own API."""

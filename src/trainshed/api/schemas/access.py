@@ -1,0 +1,90 @@
+"""Shapes of tokens and of browser sessions."""
+
+from typing import Annotated, Literal, NotRequired, TypedDict
+
+from trainshed.api.schemas.notes import Example, Time
+from trainshed.domain.iam import Role
+
+ProjectOrAll = Annotated[str, "`*` is every project.", Example("trainshed")]
+
+
+class Token(TypedDict):
+    """A token, without its secret."""
+
+    id: Annotated[str, Example("9f2c61d07ab4")]
+    user: Annotated[str, Example("ada")]
+    project: ProjectOrAll
+    role: Annotated[Role, Example("editor")]
+    label: Annotated[str, Example("laptop")]
+    createTime: Time
+    expireTime: Annotated[Time | None, Example(None)]
+    revokeTime: Annotated[Time | None, Example(None)]
+
+
+class NewToken(Token):
+    """A token that was just created, with its secret, which is shown this once."""
+
+    token: Annotated[str, Example("ts_SECRET")]
+
+
+class Tokens(TypedDict):
+    """All tokens that the caller may manage."""
+
+    tokens: list[Token]
+
+
+class TokenRequest(TypedDict):
+    """A token to create."""
+
+    user: Annotated[str, Example("ada")]
+    project: NotRequired[Annotated[str, "`*`, every project, if not given.", Example("trainshed")]]
+    role: NotRequired[Annotated[Literal["viewer", "editor", "owner"], "`editor` if not given.", Example("editor")]]
+    label: NotRequired[Annotated[str, Example("laptop")]]
+    ttlSeconds: NotRequired[
+        Annotated[float | None, "At most ten years; it never expires if not given.", Example(86400)]
+    ]
+
+
+class AccessToken(TypedDict):
+    """A token of limited lifetime, in the form of RFC 6749."""
+
+    access_token: Annotated[str, Example("ts_SECRET")]
+    token_type: Literal["Bearer"]
+    expires_in: Annotated[int, "In seconds.", Example(3600)]
+
+
+class RefreshRequest(TypedDict):
+    """A form, in the form of RFC 6749. Other fields are passed over."""
+
+    grant_type: Annotated[Literal["refresh_token"], Example("refresh_token")]
+    refresh_token: Annotated[str, "The user's own token.", Example("ts_SECRET")]
+
+
+class Session(TypedDict):
+    """Who is signed in, and what there is to see."""
+
+    user: Annotated[str, Example("ada")]
+    project: ProjectOrAll
+    role: Annotated[Role, Example("editor")]
+    projects: Annotated[list[str], "Those that there is something of, the default first.", Example(["trainshed"])]
+    version: Annotated[str, "Of the server.", Example("0.1.0")]
+    url: Annotated[str, "Of the server, as the caller reached it.", Example("http://127.0.0.1:8470")]
+    authentication: Annotated[bool, "Whether this server asks for tokens.", Example(True)]
+
+
+class SignInRequest(TypedDict):
+    """The token to sign in with."""
+
+    token: NotRequired[Annotated[str, "Needed unless authentication is off.", Example("ts_SECRET")]]
+
+
+class LinkRequest(TypedDict):
+    """Where a sign-in link leads."""
+
+    project: NotRequired[Annotated[str | None, "The console's first page if not given.", Example("trainshed")]]
+
+
+class SignInLink(TypedDict):
+    """A page that signs a browser in, once, within 60 seconds."""
+
+    url: Annotated[str, Example("http://127.0.0.1:8470/console/enter?code=CODE")]

@@ -1,0 +1,215 @@
+"""Shapes of jobs, of their progress, and of what they use."""
+
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+from trainshed.api.schemas.logs import LogEntry, Severity
+from trainshed.api.schemas.notes import Example, Labels, Named, Time
+from trainshed.domain.jobs.job import JobState
+
+Job = Annotated[
+    dict[str, Any],
+    "As `projects.jobs.get` of the ml v1 API gives it.",
+    Named("Job", shown=False),
+    Example({"jobId": "mnist_1", "state": "RUNNING"}),
+]
+#: a number, or the word for one that JSON does not have
+Measure = Annotated[float | Literal["NaN", "Infinity", "-Infinity"], Named("Measure"), Example(0.25)]
+JobId = Annotated[str, Example("mnist_1")]
+ReplicaName = Annotated[str, Example("worker-replica-0")]
+
+
+ReplicaState = Annotated[
+    Literal["waiting", "running", "done", "exited", "killed", "stopped"], Named("ReplicaState"), Example("running")
+]
+
+
+class JobRow(TypedDict):
+    """A row of the table of jobs."""
+
+    jobId: JobId
+    state: Annotated[JobState, Example("RUNNING")]
+    createTime: Time
+    startTime: Time | None
+    endTime: Annotated[Time | None, Example(None)]
+    labels: Labels
+    kind: Literal["training", "prediction"]
+    gang: Annotated[str, "The replicas, in words.", Example("1 master, 2 workers, 1 ps")]
+    message: Annotated[str, "Why it failed; empty for any other job.", Example("")]
+
+
+class JobTable(TypedDict):
+    """A page of the table of jobs, newest first."""
+
+    jobs: list[JobRow]
+    nextPageToken: NotRequired[Annotated[str, "Missing on the last page.", Example("WzE3OTQ5NTg5MDEsICJtbmlzdF8xIl0=")]]
+    counts: Annotated[
+        dict[str, int],
+        "How many jobs match the rest of the search, by state, and `ALL` of them. The state that is asked for does not "
+        "matter.",
+        Example({"ALL": 1, "RUNNING": 1}),
+    ]
+
+
+class Report(TypedDict):
+    """The last figures of a source. A figure is null if none was reported."""
+
+    time: Time | None
+    step: Annotated[int | None, Example(400)]
+    loss: Measure | None
+    accuracy: Annotated[Measure | None, Example(0.92)]
+
+
+class ProgressSummary(TypedDict):
+    """How far a job is. A figure is null if none was reported."""
+
+    step: Annotated[int | None, Example(400)]
+    totalSteps: Annotated[int | None, Example(1000)]
+    epoch: Annotated[int | None, Example(None)]
+    totalEpochs: Annotated[int | None, Example(None)]
+    fraction: Annotated[float | None, "From 0 to 1.", Example(0.4)]
+    loss: Measure | None
+    accuracy: Annotated[Measure | None, Example(0.92)]
+    globalStepsPerSecond: Annotated[Measure | None, "Of all replicas together.", Example(31.0)]
+    leftSeconds: Annotated[Measure | None, "Estimated.", Example(19.4)]
+
+
+class Progress(ProgressSummary):
+    """The progress of a training."""
+
+    time: Time | None
+    ageSeconds: Annotated[float | None, "Since the last report, of a job that runs.", Example(1.5)]
+    evaluation: Report | None
+
+
+class JobEvent(TypedDict):
+    """An entry of a job's history."""
+
+    time: Time
+    severity: Severity
+    message: Annotated[str, Example("Job creation request has been queued.")]
+
+
+class Failure(TypedDict):
+    """Why a job failed."""
+
+    summary: Annotated[str, Example("There is no gs://mnist/data/train.csv.")]
+    remedy: Annotated[str, "What to do; empty if nothing is known.", Example("trainshed buckets ls gs://mnist/data/")]
+    replica: Annotated[str, "The replica whose end was the job's, or `service`.", Example("master-replica-0")]
+    lines: Annotated[list[LogEntry], "The last traceback, or the last lines."]
+
+
+class JobDetails(TypedDict):
+    """A job with what the ml v1 API has no field for."""
+
+    job: Job
+    runtime: Annotated[str, "`container` if the job brings an image.", Example("2.21")]
+    engine: Annotated[str, Example("local")]
+    attempt: int
+    notes: Annotated[list[str], "Such as: another runtime was chosen.", Example([])]
+    restarts: Annotated[list[str], "A sentence for each restart.", Example([])]
+    progress: Progress | None
+    waiting: Annotated[str, "Why it is pending; empty if it is not.", Example("")]
+    failure: Annotated[Failure | None, "Null for a job that did not fail.", Example(None)]
+    events: list[JobEvent]
+
+
+class JobHead(TypedDict):
+    """What answers about a job begin with."""
+
+    job: JobId
+    state: Annotated[JobState, Example("RUNNING")]
+    elapsedSeconds: Annotated[float | None, Example(12.9)]
+    error: Annotated[str, Example("")]
+
+
+class ReplicaProgress(Report):
+    """The progress of one replica, and what it uses now. Use is null if it does not run."""
+
+    name: ReplicaName
+    state: ReplicaState
+    exitCode: Annotated[int | None, Example(None)]
+    signal: Annotated[int | None, Example(None)]
+    status: Annotated[str, "The state in words, such as: exit status 1.", Example("running")]
+    restarts: Annotated[int, Example(0)]
+    localStepsPerSecond: Annotated[Measure | None, Example(15.5)]
+    cpu: Annotated[float | None, "In cores.", Example(0.97)]
+    memoryBytes: Annotated[int | None, Example(412_000_000)]
+    processes: Annotated[int | None, Example(1)]
+
+
+class JobProgress(JobHead):
+    """The progress of a job and of each of its replicas."""
+
+    progress: Progress | None
+    replicas: list[ReplicaProgress]
+
+
+class Series(TypedDict):
+    """A series over time, thinned to the number of points that was asked for."""
+
+    mean: Measure | None
+    max: Measure | None
+    time: list[Time]
+    value: list[Measure]
+
+
+class ReplicaStats(TypedDict):
+    """What a replica has used over time."""
+
+    name: ReplicaName
+    cpu: Annotated[Series, "In cores."]
+    memoryBytes: Series
+
+
+class Metric(Series):
+    """A metric of a training, over time and steps."""
+
+    name: Annotated[str, Example("loss")]
+    evaluation: Annotated[bool, "Whether it was measured by an evaluation."]
+    unit: Annotated[Literal["step", "epoch"], "What `step` counts."]
+    step: Annotated[list[int], Example([400])]
+
+
+class JobStats(JobHead):
+    """What replicas have used, and the metrics of the training."""
+
+    complete: Annotated[
+        bool, "False if there was more to read than one request may. The next one goes on.", Example(True)
+    ]
+    replicas: list[ReplicaStats]
+    metrics: list[Metric]
+
+
+class Export(TypedDict):
+    """A folder that a version can be created from."""
+
+    uri: Annotated[str, Example("gs://mnist/out/export/1/")]
+    time: Annotated[Time, "Of its newest file."]
+    framework: Annotated[str, "Empty for a pickle: creating a version finds out.", Example("TENSORFLOW")]
+    runtime: Annotated[str, "Of the job; empty if it has no runtime that can serve.", Example("2.21")]
+
+
+class Exports(TypedDict):
+    """The exports of a job, newest first."""
+
+    exports: list[Export]
+
+
+class KillRequest(TypedDict):
+    """Which replica gets a signal."""
+
+    kill: Annotated[str, "The replica.", Example("worker-replica-0")]
+    signal: NotRequired[Annotated[str, "KILL if not given.", Example("KILL")]]
+
+
+class Killed(TypedDict):
+    """The signal that a replica gets."""
+
+    replica: ReplicaName
+    signal: Annotated[str, Example("SIGKILL")]
+
+
+class TensorBoard(TypedDict):
+    """A TensorBoard that runs."""
+
+    url: Annotated[str, "A path of this server that needs no token.", Example("/tensorboard/KEY/")]

@@ -1,0 +1,143 @@
+"""Shapes of the server, its settings and runtimes, and of the overview of a project."""
+
+from typing import Annotated, Literal, TypedDict
+
+from trainshed.api.schemas.jobs import JobRow, ProgressSummary
+from trainshed.api.schemas.notes import Example, Json, Time
+
+
+class Health(TypedDict):
+    """That the server responds."""
+
+    status: Annotated[Literal["ok"], Example("ok")]
+    version: Annotated[str, Example("0.1.0")]
+
+
+class Server(TypedDict):
+    """The endpoints and the process of the server."""
+
+    url: Annotated[str, Example("http://127.0.0.1:8470")]
+    tlsUrl: Annotated[str, Example("https://127.0.0.1:8471")]
+    pid: Annotated[int, Example(4711)]
+    home: Annotated[str, "The state folder.", Example("/home/ada/.trainshed")]
+    version: Annotated[str, Example("0.1.0")]
+
+
+class Setting(TypedDict):
+    """A setting in effect. Passwords are left out of its value."""
+
+    name: Annotated[str, Example("port")]
+    value: Annotated[Json, Example(8470)]
+    default: Annotated[Json, Example(8470)]
+    source: Annotated[Literal["default", "file", "environment", "command line"], "Where its value comes from."]
+    description: Annotated[str, Example("The port of HTTP.")]
+
+
+class Settings(TypedDict):
+    """All settings."""
+
+    settings: list[Setting]
+
+
+class Runtime(TypedDict):
+    """A runtime and its state on this machine."""
+
+    name: Annotated[str, Example("2.21")]
+    python: Annotated[str, Example("3.11")]
+    summary: Annotated[str, Example("TensorFlow 2.21")]
+    state: Annotated[Literal["ABSENT", "BUILDING", "READY", "UNAVAILABLE"], Example("READY")]
+    fraction: Annotated[float, "Of a build, from 0 to 1.", Example(1.0)]
+    text: Annotated[str, "What a build does now.", Example("")]
+    error: Annotated[str, "Why the last build failed, or why it can't be had.", Example("")]
+    path: Annotated[str, Example("/home/ada/.trainshed/runtimes/2.21")]
+    size: Annotated[int, "In bytes; 0 if it is not built.", Example(2_100_000_000)]
+
+
+class Runtimes(TypedDict):
+    """All runtimes."""
+
+    runtimes: list[Runtime]
+
+
+class MachineSample(TypedDict):
+    """The machine at one time."""
+
+    time: Time
+    cpu: Annotated[float, Example(0.42)]
+    memoryUsedBytes: Annotated[int, Example(3_000_000_000)]
+
+
+class Machine(TypedDict):
+    """The machine that the server runs on."""
+
+    cpus: Annotated[int, Example(8)]
+    cpu: Annotated[float, "The used share of all cores, from 0 to 1.", Example(0.42)]
+    memoryBytes: Annotated[int, Example(16_000_000_000)]
+    memoryUsedBytes: Annotated[int, Example(3_000_000_000)]
+    diskBytes: Annotated[int, "Of the disk that the state folder is on.", Example(500_000_000_000)]
+    diskFreeBytes: Annotated[int, Example(200_000_000_000)]
+    history: Annotated[list[MachineSample], "The last ten minutes, every 5 s."]
+
+
+class Alert(TypedDict):
+    """What needs a person."""
+
+    severity: Literal["error", "warning"]
+    message: Annotated[str, Example("Job mnist_2 failed. There is no gs://mnist/data/train.csv.")]
+    remedy: Annotated[str, Example("trainshed buckets ls gs://mnist/data/")]
+    link: Annotated[str, "Into the console.", Example("#/p/trainshed/jobs/mnist_2")]
+
+
+class RunningJob(JobRow):
+    """A row of a job that runs, with its progress."""
+
+    progress: ProgressSummary | None
+
+
+class QueuedJob(JobRow):
+    """A row of a job that is queued."""
+
+    waiting: Annotated[str, "Why it is pending.", Example("1 job is ahead of it.")]
+
+
+class ModelRow(TypedDict):
+    """A model and its requests in the last hour. Latencies are null without requests."""
+
+    name: Annotated[str, Example("digits")]
+    defaultVersion: Annotated[str, "Empty without versions.", Example("v1")]
+    versions: Annotated[int, Example(2)]
+    requests1h: Annotated[int, Example(120)]
+    errors1h: Annotated[int, Example(0)]
+    p50Ms: Annotated[float | None, Example(1.9)]
+    p99Ms: Annotated[float | None, Example(4.2)]
+
+
+class JobCounts(TypedDict):
+    """How many jobs there are. Those that are prepared or cancelled count as running."""
+
+    queued: Annotated[int, Example(0)]
+    running: Annotated[int, Example(1)]
+    succeeded24h: Annotated[int, Example(3)]
+    failed24h: Annotated[int, Example(1)]
+
+
+class Overview(TypedDict):
+    """A project at a glance."""
+
+    jobs: JobCounts
+    running: Annotated[list[RunningJob], "Ten at most."]
+    queued: Annotated[list[QueuedJob], "Ten at most."]
+    models: Annotated[list[ModelRow], "Fifty at most."]
+    machine: Machine
+    alerts: Annotated[list[Alert], "Errors first."]
+
+
+class OpenApi(TypedDict):
+    """This document."""
+
+    openapi: Annotated[str, Example("3.1.0")]
+    info: dict[str, Json]
+    tags: Annotated[list[Json], Example([])]
+    security: Annotated[list[Json], Example([])]
+    paths: Annotated[dict[str, Json], Example({})]
+    components: Annotated[dict[str, Json], Example({})]

@@ -1,0 +1,598 @@
+// Shapes of Trainshed's own API. Generated: python -m trainshed.api.openapi.reference types
+
+declare namespace Api {
+  /** A token of limited lifetime, in the form of RFC 6749. */
+  interface AccessToken {
+    access_token: string;
+    token_type: "Bearer";
+    expires_in: number;
+  }
+
+  /** What needs a person. */
+  interface Alert {
+    severity: "error" | "warning";
+    message: string;
+    remedy: string;
+    link: string;
+  }
+
+  /** An instance whose prediction has changed. */
+  interface Difference {
+    instance: Json;
+    before: Json;
+    after: Json;
+  }
+
+  /** An empty object. */
+  interface Empty {}
+
+  /** An error, in Google's form. */
+  interface Error {
+    error: ErrorStatus;
+  }
+
+  /** A reason, in the form that clients of Cloud Storage read. */
+  interface ErrorReason {
+    domain: string;
+    reason: string;
+    message: string;
+  }
+
+  /** What went wrong. `message` is a sentence for people, `status` a word for programs. */
+  interface ErrorStatus {
+    code: number;
+    message: string;
+    status: string;
+    errors: ErrorReason[];
+    details?: Record<string, unknown>[];
+  }
+
+  /** A folder that a version can be created from. */
+  interface Export {
+    uri: string;
+    time: string;
+    framework: string;
+    runtime: string;
+  }
+
+  /** The exports of a job, newest first. */
+  interface Exports {
+    exports: Export[];
+  }
+
+  /** Why a job failed. */
+  interface Failure {
+    summary: string;
+    remedy: string;
+    replica: string;
+    lines: LogEntry[];
+  }
+
+  /** That the server responds. */
+  interface Health {
+    status: "ok";
+    version: string;
+  }
+
+  /** A process that serves a version. */
+  interface Host {
+    instance: number;
+    pid: number;
+    state: "STARTING" | "READY" | "ENDED";
+    memoryBytes: number;
+    ageSeconds: number;
+    stats: Record<string, number>;
+    address: string;
+  }
+
+  /** How many jobs there are. Those that are prepared or cancelled count as running. */
+  interface JobCounts {
+    queued: number;
+    running: number;
+    succeeded24h: number;
+    failed24h: number;
+  }
+
+  /** A job with what the ml v1 API has no field for. */
+  interface JobDetails {
+    job: Job;
+    runtime: string;
+    engine: string;
+    attempt: number;
+    notes: string[];
+    restarts: string[];
+    progress: Progress | null;
+    waiting: string;
+    failure: Failure | null;
+    events: JobEvent[];
+  }
+
+  /** An entry of a job's history. */
+  interface JobEvent {
+    time: string;
+    severity: Severity;
+    message: string;
+  }
+
+  /** The progress of a job and of each of its replicas. */
+  interface JobProgress {
+    job: string;
+    state: JobState;
+    elapsedSeconds: number | null;
+    error: string;
+    progress: Progress | null;
+    replicas: ReplicaProgress[];
+  }
+
+  /** A row of the table of jobs. */
+  interface JobRow {
+    jobId: string;
+    state: JobState;
+    createTime: string;
+    startTime: string | null;
+    endTime: string | null;
+    labels: Labels;
+    kind: "training" | "prediction";
+    gang: string;
+    message: string;
+  }
+
+  type JobState = "QUEUED" | "PREPARING" | "RUNNING" | "CANCELLING" | "SUCCEEDED" | "FAILED" | "CANCELLED";
+
+  /** What replicas have used, and the metrics of the training. */
+  interface JobStats {
+    job: string;
+    state: JobState;
+    elapsedSeconds: number | null;
+    error: string;
+    complete: boolean;
+    replicas: ReplicaStats[];
+    metrics: Metric[];
+  }
+
+  /** A page of the table of jobs, newest first. */
+  interface JobTable {
+    jobs: JobRow[];
+    nextPageToken?: string;
+    counts: Record<string, number>;
+  }
+
+  /** Which replica gets a signal. */
+  interface KillRequest {
+    kill: string;
+    signal?: string;
+  }
+
+  /** The signal that a replica gets. */
+  interface Killed {
+    replica: string;
+    signal: string;
+  }
+
+  type Labels = Record<string, string>;
+
+  /** Percentiles. */
+  interface Latency {
+    p50: number;
+    p99: number;
+  }
+
+  /** Latencies as logged, and of the replay. */
+  interface LatencyChange {
+    before: Latency;
+    after: Latency;
+  }
+
+  /** Where a sign-in link leads. */
+  interface LinkRequest {
+    project?: string | null;
+  }
+
+  /** One line of a job's log. */
+  interface LogEntry {
+    insertId: string;
+    time: string;
+    replica: string;
+    severity: Severity;
+    message: string;
+  }
+
+  /** Lines in order, between two cursors. A page may be short, or empty, and still not be the last. */
+  interface LogPage {
+    entries: LogEntry[];
+    cursor: string;
+    before: string;
+    end?: string;
+    more: boolean;
+    ended: boolean;
+    replicas: string[];
+    since?: string;
+  }
+
+  /** The machine that the server runs on. */
+  interface Machine {
+    cpus: number;
+    cpu: number;
+    memoryBytes: number;
+    memoryUsedBytes: number;
+    diskBytes: number;
+    diskFreeBytes: number;
+    history: MachineSample[];
+  }
+
+  /** The machine at one time. */
+  interface MachineSample {
+    time: string;
+    cpu: number;
+    memoryUsedBytes: number;
+  }
+
+  type Measure = number | "NaN" | "Infinity" | "-Infinity";
+
+  /** A metric of a training, over time and steps. */
+  interface Metric {
+    mean: Measure | null;
+    max: Measure | null;
+    time: string[];
+    value: Measure[];
+    name: string;
+    evaluation: boolean;
+    unit: "step" | "epoch";
+    step: number[];
+  }
+
+  /** Requests of one minute. */
+  interface Minute {
+    count: number;
+    errors: number;
+    p50Ms: number;
+    p99Ms: number;
+    time: string;
+  }
+
+  /** A model with what the ml v1 API has no field for. */
+  interface ModelDetails {
+    model: Model;
+    notes: string[];
+    split: Record<string, number>;
+    previousVersion: string;
+    traffic: Record<string, Traffic>;
+  }
+
+  /** A model and its requests in the last hour. Latencies are null without requests. */
+  interface ModelRow {
+    name: string;
+    defaultVersion: string;
+    versions: number;
+    requests1h: number;
+    errors1h: number;
+    p50Ms: number | null;
+    p99Ms: number | null;
+  }
+
+  /** A token that was just created, with its secret, which is shown this once. */
+  interface NewToken {
+    id: string;
+    user: string;
+    project: string;
+    role: Role;
+    label: string;
+    createTime: string;
+    expireTime: string | null;
+    revokeTime: string | null;
+    token: string;
+  }
+
+  /** This document. */
+  interface OpenApi {
+    openapi: string;
+    info: Record<string, Json>;
+    tags: Json[];
+    security: Json[];
+    paths: Record<string, Json>;
+    components: Record<string, Json>;
+  }
+
+  /** A project at a glance. */
+  interface Overview {
+    jobs: JobCounts;
+    running: RunningJob[];
+    queued: QueuedJob[];
+    models: ModelRow[];
+    machine: Machine;
+    alerts: Alert[];
+  }
+
+  /** How the loader's answers compare with TensorFlow's. */
+  interface Parity {
+    difference: number | null;
+    within: boolean;
+    message: string;
+  }
+
+  /** The progress of a training. */
+  interface Progress {
+    step: number | null;
+    totalSteps: number | null;
+    epoch: number | null;
+    totalEpochs: number | null;
+    fraction: number | null;
+    loss: Measure | null;
+    accuracy: Measure | null;
+    globalStepsPerSecond: Measure | null;
+    leftSeconds: Measure | null;
+    time: string | null;
+    ageSeconds: number | null;
+    evaluation: Report | null;
+  }
+
+  /** How far a job is. A figure is null if none was reported. */
+  interface ProgressSummary {
+    step: number | null;
+    totalSteps: number | null;
+    epoch: number | null;
+    totalEpochs: number | null;
+    fraction: number | null;
+    loss: Measure | null;
+    accuracy: Measure | null;
+    globalStepsPerSecond: Measure | null;
+    leftSeconds: Measure | null;
+  }
+
+  /** A row of a job that is queued. */
+  interface QueuedJob {
+    jobId: string;
+    state: JobState;
+    createTime: string;
+    startTime: string | null;
+    endTime: string | null;
+    labels: Labels;
+    kind: "training" | "prediction";
+    gang: string;
+    message: string;
+    waiting: string;
+  }
+
+  /** A form, in the form of RFC 6749. Other fields are passed over. */
+  interface RefreshRequest {
+    grant_type: "refresh_token";
+    refresh_token: string;
+  }
+
+  /** How a version answered logged requests. */
+  interface Replay {
+    compared: number;
+    changed: number;
+    examples: Difference[];
+    latencyMs: LatencyChange;
+  }
+
+  /** Which logged requests are replayed. */
+  interface ReplayRequest {
+    count?: number;
+  }
+
+  /** The progress of one replica, and what it uses now. Use is null if it does not run. */
+  interface ReplicaProgress {
+    time: string | null;
+    step: number | null;
+    loss: Measure | null;
+    accuracy: Measure | null;
+    name: string;
+    state: ReplicaState;
+    exitCode: number | null;
+    signal: number | null;
+    status: string;
+    restarts: number;
+    localStepsPerSecond: Measure | null;
+    cpu: number | null;
+    memoryBytes: number | null;
+    processes: number | null;
+  }
+
+  type ReplicaState = "waiting" | "running" | "done" | "exited" | "killed" | "stopped";
+
+  /** What a replica has used over time. */
+  interface ReplicaStats {
+    name: string;
+    cpu: Series;
+    memoryBytes: Series;
+  }
+
+  /** The last figures of a source. A figure is null if none was reported. */
+  interface Report {
+    time: string | null;
+    step: number | null;
+    loss: Measure | null;
+    accuracy: Measure | null;
+  }
+
+  type Role = "artifact-reader" | "viewer" | "editor" | "owner";
+
+  /** A row of a job that runs, with its progress. */
+  interface RunningJob {
+    jobId: string;
+    state: JobState;
+    createTime: string;
+    startTime: string | null;
+    endTime: string | null;
+    labels: Labels;
+    kind: "training" | "prediction";
+    gang: string;
+    message: string;
+    progress: ProgressSummary | null;
+  }
+
+  /** A runtime and its state on this machine. */
+  interface Runtime {
+    name: string;
+    python: string;
+    summary: string;
+    state: "ABSENT" | "BUILDING" | "READY" | "UNAVAILABLE";
+    fraction: number;
+    text: string;
+    error: string;
+    path: string;
+    size: number;
+  }
+
+  /** All runtimes. */
+  interface Runtimes {
+    runtimes: Runtime[];
+  }
+
+  /** The body of a predict request, as Google has it. */
+  interface Sample {
+    instances: Json[];
+    signature_name?: string;
+  }
+
+  /** Instances to begin with. */
+  interface SampleRequest {
+    instances: Json[];
+    signature: string;
+    inputs: Record<string, Tensor>;
+    source: "sample" | "signature" | "";
+    cut: boolean;
+  }
+
+  /** A series over time, thinned to the number of points that was asked for. */
+  interface Series {
+    mean: Measure | null;
+    max: Measure | null;
+    time: string[];
+    value: Measure[];
+  }
+
+  /** The endpoints and the process of the server. */
+  interface Server {
+    url: string;
+    tlsUrl: string;
+    pid: number;
+    home: string;
+    version: string;
+  }
+
+  /** Who is signed in, and what there is to see. */
+  interface Session {
+    user: string;
+    project: string;
+    role: Role;
+    projects: string[];
+    version: string;
+    url: string;
+    authentication: boolean;
+  }
+
+  /** A setting in effect. Passwords are left out of its value. */
+  interface Setting {
+    name: string;
+    value: Json;
+    default: Json;
+    source: "default" | "file" | "environment" | "command line";
+    description: string;
+  }
+
+  /** All settings. */
+  interface Settings {
+    settings: Setting[];
+  }
+
+  type Severity = "DEFAULT" | "DEBUG" | "INFO" | "NOTICE" | "WARNING" | "ERROR" | "CRITICAL" | "ALERT" | "EMERGENCY";
+
+  /** A page that signs a browser in, once, within 60 seconds. */
+  interface SignInLink {
+    url: string;
+  }
+
+  /** The token to sign in with. */
+  interface SignInRequest {
+    token?: string;
+  }
+
+  /** A signature of a model. */
+  interface Signature {
+    inputs: Record<string, Tensor>;
+    outputs: Record<string, Tensor>;
+  }
+
+  /** How requests that name no version are spread. */
+  interface SplitRequest {
+    weights?: Record<string, number>;
+  }
+
+  /** An input or output of a signature. */
+  interface Tensor {
+    dtype: string;
+    shape: number[] | null;
+  }
+
+  /** A TensorBoard that runs. */
+  interface TensorBoard {
+    url: string;
+  }
+
+  /** A token, without its secret. */
+  interface Token {
+    id: string;
+    user: string;
+    project: string;
+    role: Role;
+    label: string;
+    createTime: string;
+    expireTime: string | null;
+    revokeTime: string | null;
+  }
+
+  /** An error of the token endpoint, in the form of RFC 6749. */
+  interface TokenError {
+    error: string;
+    error_description?: string;
+  }
+
+  /** A token to create. */
+  interface TokenRequest {
+    user: string;
+    project?: string;
+    role?: "viewer" | "editor" | "owner";
+    label?: string;
+    ttlSeconds?: number | null;
+  }
+
+  /** All tokens that the caller may manage. */
+  interface Tokens {
+    tokens: Token[];
+  }
+
+  /** Requests to one version in the last hour. Minutes without a request are left out. */
+  interface Traffic {
+    count: number;
+    errors: number;
+    p50Ms: number;
+    p99Ms: number;
+    lastRequestTime?: string;
+    minutes: Minute[];
+  }
+
+  /** A version with what the ml v1 API has no field for. What its creation finds out is missing before. */
+  interface VersionDetails {
+    version: Version;
+    runtime: string;
+    engine: string;
+    notes: string[];
+    loader?: string;
+    detail?: string;
+    batching?: boolean;
+    parity?: Parity | null;
+    site?: string;
+    size?: number;
+    image?: string;
+    sample?: Sample | null;
+    signatures?: Record<string, Signature>;
+    files: string;
+    operation: string;
+    progress: string;
+    hosts: Host[];
+    log: string;
+  }
+}

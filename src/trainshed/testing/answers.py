@@ -1,0 +1,81 @@
+"""Compares answers with the OpenAPI document: the status is declared, and the body has the declared shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainshed.api.openapi.json_schema import REF, Schema
+
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+    "null": (type(None),),
+}
+
+
+class Answers:
+    """Checks answers against one document. Knows the part of JSON schema that the document uses."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._paths: Mapping[str, Any] = document["paths"]
+        self._components: Mapping[str, Schema] = document["components"]["schemas"]
+
+    def fault(self, method: str, path: str, status: int, body: Any) -> str:
+        """Return what is wrong with an answer of a route, as a sentence. Returns "" if nothing is."""
+        responses = self._paths[path][method.lower()]["responses"]
+        declared = responses.get(str(status)) or responses.get(f"{status // 100}XX")
+        if declared is None:
+            return f"{method} {path} answered {status}, which the document does not have."
+        schema = declared["content"]["application/json"]["schema"]
+        for field, words in self._faults(schema, body, ""):
+            return f"{method} {path} answered {status} with {field or 'a body'}: {words}."
+        return ""
+
+    def _faults(self, schema: Schema, value: Any, at: str) -> Iterator[tuple[str, str]]:
+        """Yield each field that does not fit, with the reason."""
+        if "$ref" in schema:
+            yield from self._faults(self._components[schema["$ref"].removeprefix(REF)], value, at)
+            return
+        if "anyOf" in schema:
+            tries = [list(self._faults(option, value, at)) for option in schema["anyOf"]]
+            if all(tries):
+                yield max((faults[0] for faults in tries), key=lambda fault: len(fault[0]))  # the closest fit
+            return
+        kinds = [schema["type"]] if isinstance(schema.get("type"), str) else schema.get("type", [])
+        if kinds and not any(_is(value, kind) for kind in kinds):
+            yield at, f"{_shown(value)} is not {' or '.join(kinds)}"
+        elif value is not None and value not in schema.get("enum", [value]):
+            yield at, f"{_shown(value)} is none of {', '.join(map(repr, schema['enum']))}"
+        elif isinstance(value, list):
+            for number, item in enumerate(value):
+                yield from self._faults(schema.get("items", {}), item, f"{at}[{number}]")
+        elif isinstance(value, dict):
+            yield from self._object_faults(schema, value, at)
+
+    def _object_faults(self, schema: Schema, value: Mapping[str, Any], at: str) -> Iterator[tuple[str, str]]:
+        fields = schema.get("properties", {})
+        yield from ((_below(at, name), "it is missing") for name in schema.get("required", ()) if name not in value)
+        for name, item in value.items():
+            rest = schema.get("additionalProperties", {})
+            if name not in fields and rest is False:
+                yield _below(at, name), "the document does not have it"
+            else:
+                yield from self._faults(fields.get(name, rest), item, _below(at, name))
+
+
+def _is(value: Any, kind: str) -> bool:
+    return isinstance(value, _KINDS[kind]) and not (isinstance(value, bool) and kind in ("integer", "number"))
+
+
+def _below(at: str, name: str) -> str:
+    return f"{at}.{name}" if at else name
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}..."
