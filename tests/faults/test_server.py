@@ -150,22 +150,36 @@ TAMPERING = {
 }
 
 
-def test_a_trainer_that_spoils_its_folder_spoils_nobody_elses_job(own_server: RunningServer, tmp_path: Path) -> None:
-    jobs = Submitter(own_server, "tampering", tmp_path)
+@pytest.fixture
+def wide_server(tmp_path: Path) -> Iterator[RunningServer]:
+    """A server with room for all who spoil their folders and for one more job."""
+    running = RunningServer(tmp_path / "home", {"slots": len(TAMPERING) + 1}).start()
+    yield running
+    running.kill()
+    running.end_jobs()
+
+
+def test_a_trainer_that_spoils_its_folder_spoils_nobody_elses_job(wide_server: RunningServer, tmp_path: Path) -> None:
+    jobs, signs = Submitter(wide_server, "tampering", tmp_path), tmp_path / "signs"
+    signs.mkdir()
     for name, code in TAMPERING.items():
-        source = (
-            f"import os, time\nup = os.path.dirname(os.getcwd())\n{code}\nprint('spoilt', flush=True)\ntime.sleep(3)\n"
+        spoil = (
+            f"import os, time\nup = os.path.dirname(os.getcwd())\n{code}\nopen({str(signs / name)!r}, 'w').close()\n"
         )
-        jobs.submit(f"spoils_{name}", source)
+        jobs.submit(
+            f"spoils_{name}", f"{spoil}while not os.path.exists({str(signs)!r} + '/go'):\n    time.sleep(0.02)\n"
+        )
+    wait_for(lambda: {path.name for path in signs.iterdir()}, lambda spoilt: spoilt == set(TAMPERING))
     jobs.submit("good", "print('fine')")
-    assert jobs.wait("good")["state"] == "SUCCEEDED"
+    assert jobs.wait("good")["state"] == "SUCCEEDED"  # the server has looked at the others many times
+    (signs / "go").touch()
     for name in TAMPERING:
         jobs.wait(f"spoils_{name}")
     # What says that a job runs may be spoilt before it ends.
     wait_for(lambda: [name for name in TAMPERING if marked(f"spoils_{name}")], lambda left: not left)
     jobs.submit("later", "print('still fine')")
     assert jobs.wait("later")["state"] == "SUCCEEDED"
-    assert own_server.stop() == 0
+    assert wide_server.stop() == 0
 
 
 def test_the_time_limit_is_kept(own_server: RunningServer, tmp_path: Path) -> None:

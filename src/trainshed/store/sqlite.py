@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -115,14 +116,11 @@ def _back_up(path: Path) -> None:
     """Replace the backup atomically: the old one stays until the new one is complete."""
     new_path = path.with_name(f"{path.name}.backup.new")
     new_path.unlink(missing_ok=True)
-    source, target = sqlite3.connect(path), sqlite3.connect(new_path)
     try:
-        source.backup(target)
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(new_path)) as target:
+            source.backup(target)
     except sqlite3.Error:
         new_path.unlink(missing_ok=True)  # it may be what fills the disk
         raise
-    finally:
-        source.close()
-        target.close()
     new_path.chmod(0o600)
     new_path.rename(_backup_path(path))
