@@ -31,10 +31,10 @@ from trainshed.api.protocol import HEADERS_TIMEOUT_S, TimedProtocol
 from trainshed.certificates import Certificates, ensure_certificates, write_bundle
 from trainshed.config import Home, MachineEnvironment, Settings, environment
 from trainshed.errors import CannotProceedError
+from trainshed.node.connect import Egress
 from trainshed.proxy import google_hosts
 from trainshed.proxy.client_config import ServerEndpoints
-from trainshed.proxy.connect_proxy import SHUTDOWN_TIMEOUT_S, ConnectProxy, tls_context
-from trainshed.proxy.egress import Egress
+from trainshed.proxy.connect_proxy import SHUTDOWN_TIMEOUT_S, ConnectProxy, machine_egress, tls_context
 from trainshed.proxy.interception import SniContexts, intercept, with_header_case
 from trainshed.proxy.node_endpoint import NodeEndpoint, host_for_nodes
 from trainshed.services.server import ServerInfo
@@ -51,7 +51,7 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
     """Serve until SIGTERM or SIGINT. Raises `CannotProceedError`, with nothing changed, if the server can't start."""
     _check_exposure(settings)
     machine = MachineEnvironment.read(environment())
-    egress = Egress.of(machine.https_proxy, bypass=machine.no_proxy) if settings.serves_gs(machine) else None
+    egress = machine_egress(machine.https_proxy, machine.no_proxy) if settings.serves_gs(machine) else None
     os.umask(0o077)
     share_arenas()
     with ExitStack() as stack:

@@ -53,12 +53,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "local": {"buckets", "config", "engines", "node", "runtimes"},  # on the user's own machine, without a server
     "shell": {"config", "proxy"},  # what the words of other programs mean here; the command line does it
     "certificates": set(),
-    "proxy": set(),
+    "proxy": {"node"},  # its CONNECT tunnels, which the sidecar proxy on nodes has too
     "wiring": {
         *("services", "store", "buckets", "runtimes", "engines", "attempts", "artifacts", "gateway", "control"),
         *("config", "proxy"),
     },
-    "server": {"api", "wiring", "certificates", "config", "control", "proxy", "services", "serving", "store"},
+    "server": {"api", "wiring", "certificates", "config", "control", "node", "proxy", "services", "serving", "store"},
     "testing": {  # small real things, put together from wherever they are
         *("api", "wiring", "buckets", "config", "control", "engines", "gateway", "node", "attempts", "artifacts"),
         *("packaging", "proxy", "runtimes", "server", "services", "serving", "store"),

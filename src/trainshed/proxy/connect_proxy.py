@@ -8,25 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
 
-from trainshed.errors import InvalidArgumentError, UnavailableError
-from trainshed.proxy.egress import Egress, Streams, pipe
+from trainshed.errors import CannotProceedError
+from trainshed.node.connect import (
+    ESTABLISHED,
+    HEADERS_TIMEOUT_S,
+    HTTPS_PORT,
+    MAX_HEAD_BYTES,
+    ConnectError,
+    Egress,
+    forward,
+    read_request,
+)
 from trainshed.proxy.google_hosts import served_name
 from trainshed.proxy.interception import InterceptedConnection, error_response
-from trainshed.proxy.request_normalizer import MAX_HEAD_BYTES, MAX_HEADERS
 
 LOG = logging.getLogger("trainshed.proxy")
-HEADERS_TIMEOUT_S = 15.0
 SHUTDOWN_TIMEOUT_S = 1.0  #: for the client's TLS close_notify; a busy client may not send it
 MAX_CONNECTIONS = 1000
-_CONNECT = re.compile(rb"CONNECT (\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253}):(\d{1,5}) HTTP/1\.[01]")
-_HTTPS_PORT = 443
-_ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
 def tls_context(chain: Path, key: Path) -> ssl.SSLContext:
@@ -35,6 +38,17 @@ def tls_context(chain: Path, key: Path) -> ssl.SSLContext:
     context.load_cert_chain(chain, key)
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+def machine_egress(proxy: str, bypass: str) -> Egress:
+    """Return the egress for https_proxy and no_proxy. Raises `CannotProceedError` if the proxy is no http:// URL."""
+    try:
+        return Egress(proxy, bypass)
+    except ValueError as exc:
+        raise CannotProceedError(
+            "The proxy in https_proxy is not like http://HOST:PORT, so trainers can't be led through it. "
+            "Correct it, or set TRAINSHED_SERVER_GS_IN_TRAINERS=google to leave the trainers' network alone."
+        ) from exc
 
 
 class ConnectProxy:
@@ -66,34 +80,32 @@ class ConnectProxy:
         self._tasks.add(task)
         try:
             if len(self._tasks) > MAX_CONNECTIONS:
-                raise UnavailableError(f"There are {MAX_CONNECTIONS} connections already.")
-            await self._handle((reader, writer))
-        except InvalidArgumentError as exc:
-            writer.write(error_response("400 Bad Request", str(exc)))
-        except UnavailableError as exc:
-            LOG.info("proxy.unreachable reason=%s", exc)
-            writer.write(error_response("502 Bad Gateway", str(exc)))
+                raise ConnectError("503 Service Unavailable", f"There are {MAX_CONNECTIONS} connections already.")
+            await self._handle(reader, writer)
+        except ConnectError as exc:
+            LOG.info("proxy.refused status=%s reason=%s", exc.status, exc)
+            writer.write(error_response(exc.status, str(exc)))
         except (OSError, EOFError, TimeoutError) as exc:  # the client is gone, slow, or rejects the certificate
             LOG.debug("proxy.dropped reason=%s", exc)
         finally:
             writer.close()
             self._tasks.discard(task)
 
-    async def _handle(self, client: Streams) -> None:
-        host, port = await _read_target(client[0])
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, port = await read_request(reader)
         name = served_name(host)
-        if name is not None and port == _HTTPS_PORT:
-            await self._intercept(client[1], name)
+        if name is not None and port == HTTPS_PORT:
+            await self._intercept(writer, name)
             return
         upstream = await self._egress.connect(host, port)
-        client[1].write(_ESTABLISHED)
-        await pipe(client, upstream)
+        writer.write(ESTABLISHED)
+        await forward((reader, writer), upstream)
 
     async def _intercept(self, writer: asyncio.StreamWriter, name: str) -> None:
         """Terminate TLS for the intercepted host and serve the client's requests."""
         loop = asyncio.get_running_loop()
         connection = InterceptedConnection(self._inner(), name)
-        writer.write(_ESTABLISHED)
+        writer.write(ESTABLISHED)
         transport = await loop.start_tls(
             writer.transport,
             connection,
@@ -109,21 +121,3 @@ class ConnectProxy:
             await connection.closed
         finally:
             transport.close()
-
-
-async def _read_target(reader: asyncio.StreamReader) -> tuple[str, int]:
-    """Read the CONNECT request and return its host and port."""
-    try:
-        async with asyncio.timeout(HEADERS_TIMEOUT_S):
-            head = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.LimitOverrunError:
-        raise InvalidArgumentError(f"The head of the request is longer than {MAX_HEAD_BYTES:,} bytes.") from None
-    first, *headers = head[:-4].split(b"\r\n")
-    if len(headers) > MAX_HEADERS:
-        raise InvalidArgumentError(f"The request has more than {MAX_HEADERS} headers.")
-    match = _CONNECT.fullmatch(first)
-    if match is None or not 0 < int(match[2]) <= 65_535:
-        raise InvalidArgumentError(
-            "This proxy knows one request only: 'CONNECT HOST:PORT HTTP/1.1'. Set https_proxy to it, not http_proxy."
-        )
-    return match[1].decode("ascii").strip("[]"), int(match[2])

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainshed.errors import InvalidArgumentError
+from trainshed.node.connect import MAX_HEAD_BYTES, MAX_HEADERS
 from trainshed.proxy.google_hosts import rewrite_path, served_name
 
-MAX_HEAD_BYTES = 65_536
-MAX_HEADERS = 100
 _MAX_CHUNK_LINE_BYTES = 128  #: of a chunk-size line
 _MAX_TRAILER_BYTES = 8192
 

@@ -16,7 +16,7 @@ from trainshed.control.jobs.credentials import LocalCredentials, environment
 from trainshed.engines.base import AttemptSpec, Replica
 from trainshed.errors import CannotProceedError, InvalidArgumentError
 from trainshed.proxy.client_config import ServerEndpoints, config_files
-from trainshed.proxy.egress import Egress
+from trainshed.proxy.connect_proxy import machine_egress
 from trainshed.proxy.google_hosts import rewrite_path, served_name
 from trainshed.proxy.request_normalizer import RequestNormalizer
 
@@ -217,17 +217,16 @@ def test_which_hosts_are_ours(host: str, name: str | None) -> None:
     [("pypi.org", True), ("a.corp", False), ("corp", False), ("acorp", True), ("10.0.0.1", False)],
 )
 def test_the_machines_own_proxy_and_its_exceptions(host: str, through: bool) -> None:
-    gateway = Egress.of("http://me:p%40ss@gate.corp:3128", bypass=".corp, 10.0.0.1")
-    assert (gateway.host, gateway.port, gateway.authorization) == ("gate.corp", 3128, "bWU6cEBzcw==")
-    assert gateway.for_host(host) is through
-    assert not Egress.of("", bypass="").for_host(host)
-    assert not Egress.of("gate:1", bypass="*").for_host(host)
+    egress = machine_egress("http://me:p%40ss@gate.corp:3128", ".corp, 10.0.0.1")
+    assert egress.proxy_for(host) == (("gate.corp", 3128) if through else None)
+    assert machine_egress("", "").proxy_for(host) is None
+    assert machine_egress("gate:1", "*").proxy_for(host) is None
 
 
 @pytest.mark.parametrize("proxy", ["https://gate:1", "http://:1", "socks5://gate:1", "http://gate:x"])
 def test_a_proxy_that_can_not_be_used_stops_the_server(proxy: str) -> None:
     with pytest.raises(CannotProceedError, match="GS_IN_TRAINERS"):
-        Egress.of(proxy, bypass="")
+        machine_egress(proxy, "")
 
 
 def test_real_credentials_make_gs_the_real_one(tmp_path: Path) -> None:

@@ -1,31 +1,32 @@
-"""Connections of the sidecar proxy: accepts CONNECT requests and forwards bytes."""
+"""The event loop of the sidecar proxy: accepts CONNECT requests and connects them to the server or the egress."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 import re
 import time
-from urllib.parse import unquote, urlsplit
+
+from ..connect import (
+    CONNECT_TIMEOUT_S,
+    ESTABLISHED,
+    HTTPS_PORT,
+    MAX_HEAD_BYTES,
+    ConnectError,
+    Egress,
+    forward,
+    read_request,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from typing import Any, Optional
+    from typing import Any
 
-    Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+    from ..connect import Streams
 
-CONNECT_TIMEOUT_S = 20.0  #: also covers a server that is restarting
-HEADERS_TIMEOUT_S = 15.0
-HALF_CLOSE_TIMEOUT_S = 300.0  #: for the other direction, once one has ended
 MAX_CONNECTIONS = 500
 _RETRY_INTERVAL_S = 0.5
-_HEADERS_MAX_BYTES = 8192
-_CHUNK_BYTES = 65_536
-_HTTPS_PORT = 443
-_CONNECT = re.compile(rb"CONNECT (\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253}):(\d{1,5}) HTTP/1\.[01]")
-_ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
 class EgressRoutes:
@@ -34,39 +35,30 @@ class EgressRoutes:
     def __init__(self, route: dict[str, Any], env: Any) -> None:
         self._server = (route["host"], route["port"])
         self._intercepted = re.compile(route["names"])
-        self._bypass = (env.get("no_proxy") or env.get("NO_PROXY") or "").strip()
-        self._proxy = _parse_proxy(env.get("https_proxy") or env.get("HTTPS_PROXY") or "")
+        bypass = env.get("no_proxy") or env.get("NO_PROXY") or ""
+        try:
+            self._egress = Egress(env.get("https_proxy") or env.get("HTTPS_PROXY") or "", bypass)
+        except ValueError:  # a proxy of another kind is no use to a tunnel
+            self._egress = Egress()
 
-    def route(self, host: str, port: int) -> tuple[tuple[str, int], Optional[str]]:
-        """Address to connect to, and the credentials header for a proxy. The header is None
-        if the address is no proxy."""
-        if port == _HTTPS_PORT and self._intercepted.fullmatch(host.lower()):
-            return self._server, None
-        if self._proxy is None or self._bypasses_proxy(host.lower()):
-            return (host, port), None
-        return self._proxy
+    def is_intercepted(self, host: str, port: int) -> bool:
+        return port == HTTPS_PORT and self._intercepted.fullmatch(host.lower()) is not None
 
-    def is_server(self, address: tuple[str, int]) -> bool:
-        return address == self._server
+    async def connect(self, host: str, port: int) -> Streams:
+        """Connect to a host, or to the server in its place. Raises `ConnectError`, with the reason, if that fails.
 
-    def _bypasses_proxy(self, name: str) -> bool:
-        entries = [entry.strip().lower().lstrip("*").lstrip(".") for entry in self._bypass.split(",")]
-        return self._bypass == "*" or any(name == e or name.endswith("." + e) for e in entries if e)
-
-
-def _parse_proxy(url: str) -> Optional[tuple[tuple[str, int], str]]:
-    parts = urlsplit(url if "://" in url else "http://" + url)
-    if not url or parts.scheme != "http" or not parts.hostname:
-        return None
-    header = ""
-    if parts.username is not None:
-        login = "%s:%s" % (unquote(parts.username), unquote(parts.password or ""))
-        header = "Proxy-Authorization: Basic %s\r\n" % base64.b64encode(login.encode()).decode()
-    return (parts.hostname, parts.port or 80), header
-
-
-class _ProxyError(Exception):
-    """The client gets this status and message."""
+        Retries a server that does not respond until the timeout, because it may be restarting.
+        """
+        if not self.is_intercepted(host, port):
+            return await self._egress.connect(host, port)
+        deadline = time.monotonic() + CONNECT_TIMEOUT_S
+        while True:
+            try:
+                return await Egress().connect(*self._server)
+            except ConnectError:
+                if deadline - time.monotonic() < _RETRY_INTERVAL_S:
+                    raise
+                await asyncio.sleep(_RETRY_INTERVAL_S)
 
 
 def serve(listener: socket.socket, route: dict[str, Any]) -> None:
@@ -83,88 +75,20 @@ async def _serve(listener: socket.socket, routes: EgressRoutes) -> None:
         connections.add(connection)
         try:
             if len(connections) > MAX_CONNECTIONS:
-                raise _ProxyError("503 Service Unavailable", "There are %d connections already." % MAX_CONNECTIONS)
-            host, port = await _read_request(reader)
-            upstream = await _connect(routes, host, port)
-            writer.write(_ESTABLISHED)
-            await _forward((reader, writer), upstream)
-        except _ProxyError as exc:
-            status, message = exc.args
-            body = (message + "\n").encode()
+                raise ConnectError("503 Service Unavailable", "There are %d connections already." % MAX_CONNECTIONS)
+            upstream = await routes.connect(*await read_request(reader))
+            writer.write(ESTABLISHED)
+            await forward((reader, writer), upstream)
+        except ConnectError as exc:
+            body = ("%s\n" % exc).encode()
             headers = "HTTP/1.1 %s\r\ncontent-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-            writer.write((headers % (status, len(body))).encode() + body)
+            writer.write((headers % (exc.status, len(body))).encode() + body)
         except (OSError, EOFError, asyncio.TimeoutError):  # the client is gone or slow
             pass
         finally:
             connections.discard(connection)
             writer.close()
 
-    await asyncio.start_server(handle, sock=listener, limit=_HEADERS_MAX_BYTES)
+    await asyncio.start_server(handle, sock=listener, limit=MAX_HEAD_BYTES)
     while True:
         await asyncio.sleep(3600)
-
-
-async def _read_request(reader: asyncio.StreamReader) -> tuple[str, int]:
-    try:
-        headers = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEADERS_TIMEOUT_S)
-    except asyncio.LimitOverrunError:
-        raise _ProxyError("431 Request Header Fields Too Large", "The head of the request is too long.") from None
-    match = _CONNECT.fullmatch(headers.split(b"\r\n", 1)[0])
-    if match is None or not 0 < int(match.group(2)) <= 65_535:
-        raise _ProxyError("400 Bad Request", "This proxy knows one request only: 'CONNECT HOST:PORT HTTP/1.1'.")
-    return match.group(1).decode("ascii").strip("[]"), int(match.group(2))
-
-
-async def _connect(routes: EgressRoutes, host: str, port: int) -> Streams:
-    """Connect to a host. Retries a server that does not respond until the timeout, because it may be restarting."""
-    address, header = routes.route(host, port)
-    deadline = time.monotonic() + CONNECT_TIMEOUT_S
-    while True:
-        timeout_s = deadline - time.monotonic()
-        try:
-            upstream = await asyncio.wait_for(asyncio.open_connection(*address), max(0.1, timeout_s))
-            if header is not None:
-                await asyncio.wait_for(_connect_through_proxy(upstream, host, port, header), CONNECT_TIMEOUT_S)
-            return upstream
-        except asyncio.TimeoutError:
-            raise _ProxyError("504 Gateway Timeout", "%s:%d did not answer." % address) from None
-        except (OSError, EOFError, asyncio.LimitOverrunError) as exc:
-            if not routes.is_server(address) or timeout_s < _RETRY_INTERVAL_S:
-                raise _ProxyError("502 Bad Gateway", "%s:%d can't be reached: %s." % (*address, exc)) from exc
-            await asyncio.sleep(_RETRY_INTERVAL_S)
-
-
-async def _connect_through_proxy(upstream: Streams, host: str, port: int, header: str) -> None:
-    target = "[%s]:%d" % (host, port) if ":" in host else "%s:%d" % (host, port)
-    upstream[1].write(("CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s\r\n" % (target, target, header)).encode())
-    response = await upstream[0].readuntil(b"\r\n\r\n")
-    if response.split(b" ", 2)[1:2] != [b"200"]:
-        upstream[1].close()
-        raise _ProxyError("502 Bad Gateway", "The proxy of this machine does not let us through to %s." % target)
-
-
-async def _forward(client: Streams, upstream: Streams) -> None:
-    """Forward bytes in both directions until both have ended, or until one has and the other is idle."""
-    tasks = [asyncio.ensure_future(_pump(client[0], upstream[1])), asyncio.ensure_future(_pump(upstream[0], client[1]))]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait(tasks, timeout=HALF_CLOSE_TIMEOUT_S)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        upstream[1].close()
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Forward one direction. A broken connection aborts the other one."""
-    try:
-        while True:
-            data = await reader.read(_CHUNK_BYTES)
-            if not data:
-                break
-            writer.write(data)
-            await writer.drain()
-        writer.write_eof()
-    except (OSError, RuntimeError):  # RuntimeError: the other connection was closed in between
-        writer.transport.abort()
