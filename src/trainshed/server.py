@@ -27,7 +27,7 @@ from uvicorn.server import ServerState
 
 from trainshed import __version__
 from trainshed.api.app import Api
-from trainshed.api.protocol import HEADERS_TIMEOUT_S, TimedProtocol
+from trainshed.api.uvicorn_adapter import HEADERS_TIMEOUT_S, TimedProtocol
 from trainshed.certificates import Certificates, ensure_certificates, write_bundle
 from trainshed.config import Home, MachineEnvironment, Settings, environment
 from trainshed.errors import CannotProceedError

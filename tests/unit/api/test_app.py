@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from trainshed.api.app import Api, _as_sent
 from trainshed.api.http.auth import check_host, check_origin
-from trainshed.api.protocol import HEADERS_TIMEOUT_S
+from trainshed.api.uvicorn_adapter import HEADERS_TIMEOUT_S
 from trainshed.errors import PermissionDeniedError
 from trainshed.server import uvicorn_config
 from trainshed.services.registry import Services

@@ -12,9 +12,9 @@ from starlette.types import Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from trainshed.api import protocol
+from trainshed.api import uvicorn_adapter
 from trainshed.api.ml.fast_path import FastPath
-from trainshed.api.protocol import TimedProtocol
+from trainshed.api.uvicorn_adapter import TimedProtocol
 from trainshed.services.registry import Services
 
 
@@ -67,7 +67,7 @@ HEADERS = b"GET / HTTP/1.1\r\nhost: localhost\r\n"
     ],
 )
 def test_a_silent_client_is_let_go(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
-    monkeypatch.setattr(protocol, "CHECK_INTERVAL_S", 0.05)
-    monkeypatch.setattr(protocol, "HEADERS_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(protocol, "BODY_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(uvicorn_adapter, "CHECK_INTERVAL_S", 0.05)
+    monkeypatch.setattr(uvicorn_adapter, "HEADERS_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(uvicorn_adapter, "BODY_TIMEOUT_S", 0.5)
     assert asyncio.run(_let_go(sent))
