@@ -13,21 +13,20 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import psutil
-import uvicorn
 import uvloop
-from uvicorn.server import ServerState
 
 from trainshed import __version__
 from trainshed.api.app import Api
-from trainshed.api.uvicorn_adapter import HEADERS_TIMEOUT_S, TimedProtocol
+from trainshed.api.listener import Listener, installed_versions, listener_config, unknown_versions
+from trainshed.api.ml.fast_path import FastPath
 from trainshed.certificates import Certificates, ensure_certificates, write_bundle
 from trainshed.config import Home, MachineEnvironment, Settings, environment
 from trainshed.errors import CannotProceedError
@@ -35,7 +34,7 @@ from trainshed.node.connect import Egress
 from trainshed.proxy import google_hosts
 from trainshed.proxy.client_config import ServerEndpoints
 from trainshed.proxy.connect_proxy import SHUTDOWN_TIMEOUT_S, ConnectProxy, machine_egress, tls_context
-from trainshed.proxy.interception import SniContexts, intercept, with_header_case
+from trainshed.proxy.interception import SniContexts, SniProtocol, with_header_case
 from trainshed.proxy.node_endpoint import NodeEndpoint, host_for_nodes
 from trainshed.services.server import ServerInfo
 from trainshed.serving.memory import share_arenas
@@ -228,14 +227,6 @@ def _server_file(home: Home, info: ServerInfo, interception: _Interception | Non
         home.server.unlink(missing_ok=True)
 
 
-class _Listener(uvicorn.Server):
-    """A listener of the server. `_run` handles signals for both."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 async def _run(
     app: Api,
     application: Application,
@@ -244,11 +235,18 @@ async def _run(
     interception: _Interception | None,
     ready: Callable[[], None],
 ) -> None:
-    plain = _Listener(uvicorn_config(app))
-    secure = _Listener(uvicorn_config(app, certificates))
+    fast_path = _fast_path(app, installed_versions())
+    plain = Listener(listener_config(app, fast_path=fast_path))
+    secure = Listener(listener_config(app, fast_path=fast_path, certificate=(certificates.chain, certificates.key)))
+    proxy = None
     if interception is not None:
-        _intercept_tls(secure.config, interception.sni_contexts)
-    proxy = _connect_proxy(interception, plain) if interception else None
+        cased = with_header_case(app)
+        intercepted = listener_config(cased, fast_path=fast_path, idle_shutdown_s=SHUTDOWN_TIMEOUT_S)
+        names, inner = interception.sni_contexts, partial(secure.protocol, intercepted)
+        secure.choose_by_sni(names.choose, lambda own: SniProtocol(names, own, inner))
+        proxy = ConnectProxy(
+            tls=interception.tls, inner=partial(plain.protocol, intercepted), egress=interception.egress
+        )
     stopping = 0
 
     def stop() -> None:
@@ -276,61 +274,12 @@ async def _run(
             await proxy.close()
 
 
-def _connect_proxy(interception: _Interception, plain: uvicorn.Server) -> ConnectProxy:
-    """The proxy. Its requests have the limits and the shutdown of the plain port."""
-    inner = partial(_intercepted_protocol, plain.config, plain.server_state)
-    return ConnectProxy(tls=interception.tls, inner=inner, egress=interception.egress)
-
-
-class _InterceptedProtocol(TimedProtocol):
-    """Aborts idle connections soon after a shutdown: idle clients may not read from them."""
-
-    def shutdown(self) -> None:
-        idle = self._between_requests
-        super().shutdown()
-        if idle:
-            self.loop.call_later(SHUTDOWN_TIMEOUT_S, self.transport.abort)
-
-
-def _intercepted_protocol(config: uvicorn.Config, state: ServerState) -> asyncio.Protocol:
-    protocol = _InterceptedProtocol(config=config, server_state=state, app_state={})
-    protocol.app = with_header_case(protocol.app)
-    return protocol
-
-
-def _intercept_tls(config: uvicorn.Config, contexts: SniContexts) -> None:
-    """Let the TLS port serve Google's names too: sidecar proxies on nodes connect to it."""
-
-    class TlsProtocol(TimedProtocol):
-        def connection_made(self, transport: Any) -> None:
-            name = contexts.name(transport)
-            if name is None:
-                super().connection_made(transport)
-            else:
-                intercept(transport, _intercepted_protocol(self.config, self.server_state), name)
-
-    config.http = TlsProtocol
-    config.load()
-    assert config.ssl is not None
-    config.ssl.sni_callback = contexts.choose
-
-
-def uvicorn_config(app: Api, certificates: Certificates | None = None) -> uvicorn.Config:
-    """The configuration of a listener. With certificates, it serves TLS."""
-    return uvicorn.Config(
-        app,
-        http=TimedProtocol,
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=HEADERS_TIMEOUT_S,
-        timeout_graceful_shutdown=10,
-        limit_concurrency=1000,
-        h11_max_incomplete_event_size=65_536,
-        ssl_certfile=certificates.chain if certificates else None,
-        ssl_keyfile=str(certificates.key) if certificates else None,
-    )
+def _fast_path(app: Api, installed: Mapping[str, str]) -> FastPath | None:
+    """The fast path. Logs the reason and returns None if it does not know these versions."""
+    reason = unknown_versions(installed)
+    if reason:
+        LOG.warning("server.fast_path_off reason=%s", reason)
+    return None if reason else app.fast_path
 
 
 class _RotatedStderr(logging.StreamHandler[TextIO]):

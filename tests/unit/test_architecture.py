@@ -175,6 +175,15 @@ def test_ray_is_known_in_its_own_package_alone() -> None:
     assert [path for path in named if not path.startswith(("engines/ray/", "wiring/", "testing/clusters/"))] == []
 
 
+def test_uvicorn_is_known_in_two_modules_and_its_internals_in_one() -> None:
+    used = {relative(path): {name for name in imports(path) if name.split(".")[0] == "uvicorn"} for path in MODULES}
+    used = {path: names for path, names in used.items() if names}
+    assert used.pop("api/listener.py") == {"uvicorn"}
+    assert set(used) == {"api/uvicorn_adapter.py"}
+    importers = [relative(path) for path in MODULES if ("api", "uvicorn_adapter") in own_imports(path)]
+    assert importers == ["api/listener.py"], "another version of uvicorn may lack what the adapter imports"
+
+
 def test_a_package_is_small_and_says_what_it_is_for() -> None:
     counts = {relative(folder): len(list(folder.glob("*.py"))) - 1 for folder in PACKAGES}
     assert {folder: count for folder, count in counts.items() if count > MAX_MODULES} == {}

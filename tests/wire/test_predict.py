@@ -305,3 +305,17 @@ class TestShortWay:
         shed.routes.withdraw(PROJECT, "brief")
         status, _, body = sent(shed, path)
         assert (status, json.loads(body)["error"]["status"]) == (404, "NOT_FOUND")
+
+
+def test_without_the_fast_path_the_route_answers_alike(tmp_path: Path, shed: RunningGateway, host: FakeHost) -> None:
+    slow = RunningGateway(tmp_path / "slow", fast_path=False).start()
+    try:
+        slow.publish("digits", host.address, project=PROJECT)
+        url = f"/v1/{NAME}:predict"
+        wanted = Caller(shed.url)("POST", url, token=shed.token, body=BODY)
+        assert wanted[0] == 200
+        for _ in range(3):  # the first would teach the fast path the others
+            assert Caller(slow.url)("POST", url, token=slow.token, body=BODY) == wanted
+        assert Caller(slow.url)("POST", url, body=BODY)[0] == 401
+    finally:
+        slow.stop()

@@ -1,21 +1,32 @@
 """uvicorn's HTTP protocol with timeouts and bounded headers. uvicorn alone keeps a silent connection forever.
 
 Prediction requests that resemble an accepted one leave uvicorn here and take the fast path.
+
+This is the only module that uses what uvicorn does not document: the names below. `listener.py` imports it for the
+versions that it was tested with, and for no others.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from trainshed.api.ml.fast_path import FastPath, FastPathExchange
 
-if TYPE_CHECKING:
-    from trainshed.api.app import Api
+#: Of the protocol, by themselves or by what they hold. A test looks for each of them in the installed uvicorn.
+PROTOCOL_NAMES = (
+    *("connection_made", "connection_lost", "data_received", "pause_writing", "shutdown"),
+    *("on_headers_complete", "on_response_complete", "url", "headers", "scope", "cycle", "pipeline", "config"),
+    *("loop", "transport", "tasks", "connections", "limit_concurrency", "server_state.default_headers"),
+    *("server_state.total_requests", "flow.write_paused", "flow.resume_reading", "parser.get_method"),
+    *("parser.get_http_version", "parser.should_keep_alive"),
+)
 
-HEADERS_TIMEOUT_S = 15  #: from the start of a connection, or the last response on it, to the end of the next headers
+#: Of uvicorn's request cycle, whose place a `FastPathExchange` takes.
+CYCLE_NAMES = ("body", "more_body", "disconnected", "response_complete", "keep_alive", "message_event.set")
+
 BODY_TIMEOUT_S = 30.0  #: without progress: no byte of a pending body arrives, or the client takes no byte of a response
 CHECK_INTERVAL_S = 5.0
 MAX_HEADERS_BYTES = 65_536
@@ -28,9 +39,10 @@ class TimedProtocol(HttpToolsProtocol):
 
     cycle: Any  # uvicorn's, or a `FastPathExchange`
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, fast_path: FastPath, idle_shutdown_s: float | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._fast_path: FastPath = cast("Api", self.config.app).fast_path
+        self._fast_path = fast_path
+        self._idle_shutdown_s = idle_shutdown_s
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -101,6 +113,12 @@ class TimedProtocol(HttpToolsProtocol):
             self.waiter.set_result(None)
         super().connection_lost(exc)
 
+    def shutdown(self) -> None:
+        idle = self._between_requests
+        super().shutdown()
+        if idle and self._idle_shutdown_s is not None:  # an idle client may not read that its connection ends
+            self.loop.call_later(self._idle_shutdown_s, self.transport.abort)
+
     @property
     def _between_requests(self) -> bool:
         """Whether no request with complete headers waits for its response."""
@@ -122,7 +140,9 @@ class TimedProtocol(HttpToolsProtocol):
             elif now - self._last_written > BODY_TIMEOUT_S:
                 self.transport.abort()  # the client does not read, so a graceful close is impossible
                 return
-        elif (self._between_requests and idle_s > HEADERS_TIMEOUT_S) or (stalled_body and idle_s > BODY_TIMEOUT_S):
+        elif (self._between_requests and idle_s > self.config.timeout_keep_alive) or (
+            stalled_body and idle_s > BODY_TIMEOUT_S
+        ):
             self.transport.close()  # which waits for the client to take the rest
             self._check_timer = self.loop.call_later(BODY_TIMEOUT_S, self.transport.abort)
             return

@@ -62,7 +62,10 @@ class Egress:
 
     def __init__(self, proxy: str = "", bypass: str = "") -> None:
         """From https_proxy and no_proxy. Raises `ValueError` if the proxy is not an http:// URL."""
-        self._proxy, self._credentials = _parse_proxy(proxy) if proxy else (None, "")
+        self._proxy: Optional[tuple[str, int]] = None
+        self._credentials = ""
+        if proxy:
+            self._proxy, self._credentials = _parse_proxy(proxy)
         self._bypass = bypass.strip()
 
     def proxy_for(self, host: str) -> Optional[tuple[str, int]]:

@@ -11,6 +11,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import Callable
+from typing import cast
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -37,11 +38,27 @@ class SniContexts:
         return self._names.get(transport.get_extra_info("ssl_object").context)
 
 
-def intercept(transport: asyncio.Transport, inner: asyncio.Protocol, name: str) -> None:
-    """Intercept an established connection: `inner` serves its normalized requests."""
-    connection = InterceptedConnection(inner, name)
-    transport.set_protocol(connection)
-    connection.begin(transport)
+class SniProtocol(asyncio.Protocol):
+    """Hands a new TLS connection to a protocol of `own`, or to one of `inner` if its host is intercepted."""
+
+    def __init__(
+        self, contexts: SniContexts, own: Callable[[], asyncio.Protocol], inner: Callable[[], asyncio.Protocol]
+    ) -> None:
+        self._contexts = contexts
+        self._own = own
+        self._inner = inner
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass of it
+        name = self._contexts.name(transport)
+        if name is None:
+            own = self._own()
+            transport.set_protocol(own)
+            own.connection_made(transport)
+        else:
+            connection = InterceptedConnection(self._inner(), name)
+            transport.set_protocol(connection)
+            connection.begin(transport)
 
 
 def error_response(status: str, message: str) -> bytes:

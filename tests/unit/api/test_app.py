@@ -5,17 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import cast
 
 import pytest
 from starlette.requests import Request
 
-from trainshed.api.app import Api, _as_sent
+from trainshed.api.app import _as_sent
 from trainshed.api.http.auth import check_host, check_origin
-from trainshed.api.uvicorn_adapter import HEADERS_TIMEOUT_S
 from trainshed.errors import PermissionDeniedError
-from trainshed.server import uvicorn_config
-from trainshed.services.registry import Services
 
 
 def request(**headers: str) -> Request:
@@ -46,11 +42,6 @@ def test_an_origin_that_is_none_is_denied(origin: str) -> None:
 )
 def test_a_path_is_one_line_of_ascii_in_the_log(raw: bytes, line: str) -> None:
     assert _as_sent(raw) == line
-
-
-def test_an_idle_connection_has_one_limit() -> None:
-    api = Api(cast(Services, None), allowed_hosts=(), authentication=True, body_limit=1)  # it is asked nothing here
-    assert uvicorn_config(api).timeout_keep_alive == HEADERS_TIMEOUT_S
 
 
 WRITER = """

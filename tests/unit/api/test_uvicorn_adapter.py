@@ -1,4 +1,5 @@
-"""Clients that go silent: they do not send the rest of a request, or do not read the response."""
+"""What the adapter needs of uvicorn is there, and clients that go silent are let go: they do not send the rest of a
+request, or do not read the response."""
 
 from __future__ import annotations
 
@@ -10,18 +11,21 @@ import pytest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from trainshed.api import uvicorn_adapter
-from trainshed.api.ml.fast_path import FastPath
+from trainshed.api.ml.fast_path import FastPath, FastPathExchange
 from trainshed.api.uvicorn_adapter import TimedProtocol
+from trainshed.gateway.gateway import PredictionGateway
+from trainshed.gateway.routes import PredictTarget
 from trainshed.services.registry import Services
+
+FAST_PATH = FastPath(cast(Services, None), authentication=True, body_limit=0)
 
 
 class Large:
     """Reads each request and answers it with more than the buffers on the way hold."""
-
-    fast_path = FastPath(cast(Services, None), authentication=True, body_limit=0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         while (message := await receive()).get("more_body"):
@@ -42,7 +46,7 @@ async def _let_go(sent: bytes) -> bool:
             super().connection_lost(exc)
             lost.set()
 
-    server = await loop.create_server(lambda: Watched(config, state, {}), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: Watched(config, state, {}, fast_path=FAST_PATH), "127.0.0.1", 0)
     async with server:
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -51,6 +55,49 @@ async def _let_go(sent: bytes) -> bool:
             async with asyncio.timeout(90):
                 await lost.wait()
     return True
+
+
+class Kept(TimedProtocol):
+    """Keeps itself and its request in the middle of it, when uvicorn has made all that it makes."""
+
+    found: list[Kept] = []  # noqa: RUF012  set anew by the test
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        self.found.append(self)
+
+
+def test_every_undocumented_name_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Kept, "found", [])
+
+    async def use() -> None:
+        config, state = Config(Large(), lifespan="off", log_config=None), ServerState()
+        config.load()
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: Kept(config, state, {}, fast_path=FAST_PATH), "127.0.0.1", 0)
+        async with server, asyncio.timeout(90):
+            _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.write(HEADERS + b"content-length: 100\r\n\r\n{")
+            while not Kept.found:
+                await asyncio.sleep(0.01)
+            [protocol] = Kept.found
+            assert isinstance(protocol.cycle, RequestResponseCycle)
+            absent = [name for name in uvicorn_adapter.PROTOCOL_NAMES if not _has(protocol, name)]
+            absent += [f"cycle.{name}" for name in uvicorn_adapter.CYCLE_NAMES if not _has(protocol.cycle, name)]
+            exchange = FastPathExchange(
+                protocol, cast(PredictionGateway, None), cast(PredictTarget, None), keep_alive=True
+            )
+            absent += [f"exchange.{name}" for name in uvicorn_adapter.CYCLE_NAMES if not _has(exchange, name)]
+            assert absent == []
+            writer.close()
+            await writer.wait_closed()
+
+    asyncio.run(use())
+
+
+def _has(subject: object, name: str) -> bool:
+    first, _, rest = name.partition(".")
+    return hasattr(subject, first) and (not rest or _has(getattr(subject, first), rest))
 
 
 HEADERS = b"GET / HTTP/1.1\r\nhost: localhost\r\n"
@@ -68,6 +115,5 @@ HEADERS = b"GET / HTTP/1.1\r\nhost: localhost\r\n"
 )
 def test_a_silent_client_is_let_go(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     monkeypatch.setattr(uvicorn_adapter, "CHECK_INTERVAL_S", 0.05)
-    monkeypatch.setattr(uvicorn_adapter, "HEADERS_TIMEOUT_S", 0.2)
     monkeypatch.setattr(uvicorn_adapter, "BODY_TIMEOUT_S", 0.5)
     assert asyncio.run(_let_go(sent))

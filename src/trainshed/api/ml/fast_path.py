@@ -8,12 +8,12 @@ is one set of rules and only the route denies requests.
 from __future__ import annotations
 
 import asyncio
+import http
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, Self
 
 from starlette.responses import Response
 from starlette.types import Scope
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from trainshed.api.http.responses import SECURITY_HEADERS, error_response
 from trainshed.domain.iam import Access
@@ -33,6 +33,8 @@ Headers = Sequence[tuple[bytes, bytes]]
 _SLOW_PATH_HEADERS = frozenset(
     {b"origin", b"sec-fetch-site", b"content-encoding", b"transfer-encoding", b"expect", b"upgrade"}
 )
+_PHRASES = {status.value: status.phrase for status in http.HTTPStatus}
+_STATUS_LINES = {status: f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\n".encode() for status in range(100, 600)}
 _SECURITY_LINES = "".join(f"{name}: {value}\r\n" for name, value in SECURITY_HEADERS.items()).encode()
 _JSON_LINES = b"content-type: application/json\r\n" + _SECURITY_LINES + b"content-length: %d\r\n"
 _COPY_MAX_BYTES = 1024  #: bytes; shorter chunks are copied together
@@ -221,7 +223,11 @@ class FastPathExchange:
         self.response_complete = True
         if self.disconnected or self._connection.transport.is_closing():
             return
-        head = [STATUS_LINE[status], *(b"%b: %b\r\n" % header for header in self._connection.default_headers()), *lines]
+        head = [
+            _STATUS_LINES[status],
+            *(b"%b: %b\r\n" % header for header in self._connection.default_headers()),
+            *lines,
+        ]
         if not self.keep_alive:
             head.append(b"connection: close\r\n")
         head.append(b"\r\n")

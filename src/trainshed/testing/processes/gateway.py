@@ -9,15 +9,14 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-import uvicorn
 import uvloop
 
 from trainshed.api.app import Api
+from trainshed.api.listener import Listener, listener_config
 from trainshed.config import Home, Settings
 from trainshed.domain.models.hosting import ServingState
 from trainshed.gateway.routes import HostAddress, ModelRoute, Routes, VersionRoute
 from trainshed.proxy.node_endpoint import NodeEndpoint
-from trainshed.server import uvicorn_config
 from trainshed.services.registry import Services
 from trainshed.services.server import ServerInfo
 from trainshed.store.database import Database
@@ -49,15 +48,16 @@ class RecordingControlPlane:
 class RunningGateway:
     """Serves from `start` to `stop`, on a free port. Jobs and deployments do not run."""
 
-    def __init__(self, home: Path, settings: Settings | None = None) -> None:
+    def __init__(self, home: Path, settings: Settings | None = None, *, fast_path: bool = True) -> None:
         self.home = Home(home)
         self.control_plane = RecordingControlPlane()
         self.routes: Routes
         self.services: Services
         self._settings = settings or Settings()
+        self._fast_path = fast_path
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._ready = threading.Event()
-        self._server: uvicorn.Server
+        self._server: Listener
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     @property
@@ -104,7 +104,7 @@ class RunningGateway:
     async def _serve(self) -> None:
         limit = self._settings.body_limit_mb << 20
         app = Api(self.services, allowed_hosts=("localhost",), authentication=True, body_limit=limit)
-        self._server = uvicorn.Server(uvicorn_config(app))  # in a thread it leaves signals alone
+        self._server = Listener(listener_config(app, fast_path=app.fast_path if self._fast_path else None))
         self.services.predictions.begin(self.control_plane)
         try:
             serving = asyncio.ensure_future(self._server.serve(sockets=[self._listener]))
