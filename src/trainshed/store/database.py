@@ -38,6 +38,10 @@ class Transaction(Protocol):
         """Execute a statement. Returns the number of changed rows."""
         ...
 
+    def run_many(self, query: sa.TextClause, values: Sequence[Mapping[str, Any]]) -> None:
+        """Execute a statement once per mapping, in order."""
+        ...
+
     def lock(self, query: sa.TextClause, values: Mapping[str, Any]) -> None:
         """Lock the rows of a `select ... for update` until the block ends. A no-op on SQLite, which has one writer."""
         ...
@@ -52,6 +56,10 @@ class _ConnectionTransaction:
 
     def run(self, query: sa.TextClause, values: Mapping[str, Any] | None = None) -> int:
         return self._connection.execute(query, dict(values or {})).rowcount
+
+    def run_many(self, query: sa.TextClause, values: Sequence[Mapping[str, Any]]) -> None:
+        if values:
+            self._connection.execute(query, [dict(each) for each in values])
 
     def lock(self, query: sa.TextClause, values: Mapping[str, Any]) -> None:
         if self._connection.dialect.name == "postgresql":

@@ -14,6 +14,7 @@ from trainshed.domain.jobs.job import LOCAL_ENGINE, TERMINAL_STATES, Job, JobEve
 from trainshed.domain.jobs.workload import Workload, parse_workload, workload_body
 from trainshed.errors import AlreadyExistsError, NotFoundError, WriteConflictError
 from trainshed.store.database import Database, Transaction, is_duplicate, load_queries, storable
+from trainshed.store.group_commit import GroupCommit
 
 QUERY = load_queries("jobs")
 MAX_PARSED_WORKLOADS = 16_384  #: kept in memory, each about 2 KB; a list of all jobs finds them there
@@ -25,13 +26,21 @@ class JobStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._group_commit = GroupCommit(database)
 
     def add(self, job: Job, events: Iterable[JobEvent]) -> Job:
-        """Store a new job. Raises `AlreadyExistsError` if its project ever had a job with this id."""
+        """Store a new job. Concurrent calls share a commit.
+
+        Raises `AlreadyExistsError` if its project ever had a job with this id.
+        """
+        row, history = _values(job), _event_values(job, events)
+
+        def insert(tx: Transaction) -> None:
+            tx.run(QUERY["insert_job"], row)
+            tx.run_many(QUERY["insert_event"], history)
+
         try:
-            with self._database.write() as tx:
-                tx.run(QUERY["insert_job"], _values(job))
-                _write_events(tx, job, events)
+            self._group_commit.run(insert)
         except sa.exc.IntegrityError as exc:
             if not is_duplicate(exc):
                 raise
@@ -165,12 +174,17 @@ def _values(job: Job) -> dict[str, Any]:
 
 
 def _write_events(tx: Transaction, job: Job, events: Iterable[JobEvent]) -> None:
-    for event in events:
-        values = {
+    tx.run_many(QUERY["insert_event"], _event_values(job, events))
+
+
+def _event_values(job: Job, events: Iterable[JobEvent]) -> list[dict[str, Any]]:
+    return [
+        {
             "project": job.project,
             "job": job.id,
             "time_us": event.time_us,
             "severity": event.severity,
             "message": storable(event.message),
         }
-        tx.run(QUERY["insert_event"], values)
+        for event in events
+    ]

@@ -32,9 +32,12 @@ select * from jobs
  order by priority desc, created_us, id limit :limit;
 
 -- queue_position
-select count(*) as ahead from jobs
- where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING') and engine = :engine
-   and (priority > :priority or (priority = :priority and (created_us < :created_us or (created_us = :created_us and id < :id))));
+select (select count(*) from jobs
+         where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING') and engine = :engine
+           and priority > :priority)
+     + (select count(*) from jobs
+         where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING') and engine = :engine
+           and priority = :priority and (created_us, id) < (:created_us, :id)) as ahead;
 
 -- queue_stretch
 select project, id from jobs
