@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from trainshed.api import protocol
+from trainshed.api import uvicorn_adapter
 from trainshed.testing.processes.servers import Caller, RunningServer
 
 
@@ -36,26 +36,28 @@ def send_all(client: socket.socket, data: bytes) -> None:
 
 def test_a_head_without_end_is_cut_off(server: RunningServer) -> None:
     with connected(server) as client:
-        send_all(client, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * (4 * protocol.MAX_HEADERS_BYTES))
+        send_all(
+            client, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * (4 * uvicorn_adapter.MAX_HEADERS_BYTES)
+        )
         said = answer(client)  # nothing, if the reset overtook it
         assert said == b"" or said.startswith(b"HTTP/1.1 431")
     assert Caller(server.url)("GET", "/healthz")[0] == 200
 
 
 def test_too_many_headers_are_refused(server: RunningServer) -> None:
-    headers = b"".join(b"x%d: y\r\n" % number for number in range(protocol.MAX_HEADERS + 1))
+    headers = b"".join(b"x%d: y\r\n" % number for number in range(uvicorn_adapter.MAX_HEADERS + 1))
     with connected(server) as client:
         send_all(client, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n" + headers + b"\r\n")
         assert answer(client).startswith(b"HTTP/1.1 400")
 
 
 def test_a_body_larger_than_a_head_may_be_arrives_whole(server: RunningServer) -> None:
-    body = b" " * (4 * protocol.MAX_HEADERS_BYTES)
+    body = b" " * (4 * uvicorn_adapter.MAX_HEADERS_BYTES)
     status, _ = Caller(server.url)("POST", "/trainshed/v1/tokens", token=server.token, body=body)
     assert status == 400  # blank: no user name, but read to its end
 
 
-@pytest.mark.soak  # tests/unit/api/test_protocol.py has the same with short timeouts
+@pytest.mark.soak  # tests/unit/api/test_uvicorn_adapter.py has the same with short timeouts
 def test_clients_that_go_silent_are_let_go(server: RunningServer) -> None:
     head = f"POST /trainshed/v1/tokens HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {server.token}\r\n"
     stalled = f"{head}content-length: 100\r\n\r\n{{".encode()
