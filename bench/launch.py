@@ -25,7 +25,7 @@ from report import Row, publish
 from trainshed.node.process.ports import free_ports
 from trainshed.runtimes.builds import EnvironmentDir
 from trainshed.runtimes.catalogue import CATALOGUE
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.submitter import Submitter
 
@@ -158,7 +158,9 @@ def steps_in(counts: Path) -> int:
 
 
 def wait_until_all_train(counts: Path) -> None:
-    wait_for(lambda: sum(file.stat().st_size > 0 for file in counts.iterdir()), TRAINING.__eq__, within_s=RUN_TIMEOUT_S)
+    eventually(
+        lambda: sum(file.stat().st_size > 0 for file in counts.iterdir()), TRAINING.__eq__, within_s=RUN_TIMEOUT_S
+    )
     time.sleep(2.0)
 
 
@@ -285,7 +287,7 @@ def a_gang(**settings: object) -> Iterator[Gang]:
         try:
             gang = Gang(server, Path(scratch) / "trainers")
             if settings["warm_start"] == "auto":
-                wait_for(lambda: list(home.glob("warm/*/socket")), bool, within_s=120.0)
+                eventually(lambda: list(home.glob("warm/*/socket")), within_s=120.0)
             yield gang
         finally:
             server.stop()

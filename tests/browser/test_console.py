@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes import browsers
 from trainshed.testing.processes.servers import RunningServer
 
@@ -119,7 +119,7 @@ def _background_is(page: Page, *, bright: bool) -> None:
         colour = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
         return sum(int(number) for number in re.findall(r"\d+", colour)[:3])
 
-    wait_for(brightness, lambda seen: seen > 600 if bright else seen < 150)
+    eventually(brightness, lambda seen: seen > 600 if bright else seen < 150)
 
 
 def test_the_theme_is_the_systems_until_one_is_chosen(open_console: Open) -> None:

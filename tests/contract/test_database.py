@@ -17,6 +17,7 @@ from trainshed.store.buckets import BucketStore
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.store.projects import ProjectStore
+from trainshed.testing.eventually import eventually
 
 JOB = Job(project="shed", id="a", workload=Training.parse({}), labels={}, created_us=1, priority=0)
 
@@ -148,9 +149,7 @@ class TestFence:
             ProjectStore(second).ensure("shed", now_us=1)
         finally:
             second.close()
-        deadline = time.monotonic() + 90
-        while not regained(database):  # PostgreSQL ends the other's session a moment after it was left
-            assert time.monotonic() < deadline
+        eventually(lambda: regained(database))  # PostgreSQL ends the other's session a moment after it was left
         assert ProjectStore(database).ensure("shed", now_us=2).created_us == 1
 
     @pytest.mark.parametrize("database", ["postgresql"], indirect=True)

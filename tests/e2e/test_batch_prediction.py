@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import Caller, RunningServer
 from trainshed.testing.workloads.deployer import Deployer
 from trainshed.testing.workloads.saved_models import saved_models
@@ -53,7 +53,7 @@ class Batch:
         return int(self.job()["predictionOutput"]["predictionCount"])
 
     def ended(self) -> dict[str, Any]:
-        return wait_for(self.job, lambda job: job["state"] in ("SUCCEEDED", "FAILED", "CANCELLED"), within_s=240)
+        return eventually(self.job, lambda job: job["state"] in ("SUCCEEDED", "FAILED", "CANCELLED"), within_s=240)
 
     def read(self, name: str) -> bytes:
         path = f"/storage/v1/b/{self.deployer.bucket}/o/{quote(f'{self.name}/{name}', safe='')}?alt=media"
@@ -153,7 +153,7 @@ def test_a_killed_job_goes_on_behind_what_is_done(deployer: Deployer, held: Held
         deployer.upload(f"four/{number}.json", "\n".join(rows(50)).encode())
     paths = [f"gs://{deployer.bucket}/four/*"]
     batch = Batch(deployer, "killed", inputPaths=paths, versionName=held.name, batchSize="5")
-    wait_for(batch.count, lambda count: count >= 50)
+    eventually(batch.count, lambda count: count >= 50)
     first = batch.read("prediction.results-00000-of-00004")
     kill = {"kill": "master-replica-0"}
     deployer.server.call("POST", f"/trainshed{batch.jobs}/killed:chaos", kill)
@@ -171,10 +171,10 @@ def test_a_version_may_be_deleted_while_it_predicts_and_a_job_cancelled(deployer
     held.let(60)
     paths = [f"gs://{deployer.bucket}/four/*"]
     batch = Batch(deployer, "cancelled", inputPaths=paths, versionName=held.name, batchSize="1")
-    wait_for(batch.count, lambda count: count >= 50)
+    eventually(batch.count, lambda count: count >= 50)
     deployer.finish(deployer.delete("held"))
     held.let(120)
-    wait_for(batch.count, lambda count: count >= 100)
+    eventually(batch.count, lambda count: count >= 100)
     deployer.server.call("POST", f"{batch.jobs}/cancelled:cancel", {})
     assert batch.ended()["state"] == "CANCELLED"
     status, _ = Caller(deployer.server.url)(

@@ -17,7 +17,7 @@ from trainshed.errors import EngineUnavailableError
 from trainshed.testing.cache import RUNTIMES
 from trainshed.testing.clusters.gangs import GangRun, alive, make_runtime, wait_until
 from trainshed.testing.clusters.ray import NodeSize, RayCluster, ray_environment
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 
 MASTER, WORKER, PS = "master-replica-0", "worker-replica-0", "ps-replica-0"
 COUNTS = "for number in range({}):\n    print('line', number, flush=True)\n    time.sleep(0.02)\n"
@@ -38,7 +38,7 @@ def link(cluster: RayCluster, scratch: Path) -> Iterator[BridgeProcess]:
         home, address=cluster.address, python=lambda: ray_environment(RUNTIMES), ship=lambda: ship(home.node)
     )
     link.begin()
-    wait_for(link.cluster, lambda cluster: cluster.reachable, within_s=180.0)
+    eventually(link.cluster, lambda cluster: cluster.reachable, within_s=180.0)
     yield link
     link.close()
 
@@ -69,7 +69,7 @@ def link_process(scratch: Path) -> int:
 
 def test_the_cluster_is_seen_with_all_its_nodes(cluster: RayCluster, link: BridgeProcess) -> None:
     hosts = {cluster.head.host, *(node.host for node in cluster.nodes)}
-    seen = wait_for(link.cluster, lambda seen: {node.host for node in seen.nodes} == hosts)
+    seen = eventually(link.cluster, lambda seen: {node.host for node in seen.nodes} == hosts)
     assert all(node.alive and node.total["CPU"] == 2 for node in seen.nodes)
 
 
@@ -90,7 +90,7 @@ def test_one_replica_runs_and_leaves_nothing(link: BridgeProcess, attempt: GangR
 def test_room_is_there_or_waited_for(link: BridgeProcess) -> None:
     large, small = "trainshed/p/large/1", "trainshed/p/small/1"
     assert not link.reserve(large, {MASTER: {"CPU": 64}}, "PACK")
-    wait_for(lambda: link.reserve(small, {MASTER: {"CPU": 1, "GPU": 0}}, "PACK"), bool, within_s=120.0)
+    eventually(lambda: link.reserve(small, {MASTER: {"CPU": 1, "GPU": 0}}, "PACK"), within_s=120.0)
     assert not link.reserve(large, {MASTER: {"CPU": 64}}, "PACK")
     link.release(large)
     link.release(small)

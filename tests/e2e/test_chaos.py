@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trainshed.attempts.journal import read_record
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import Caller, RunningServer
 from trainshed.testing.workloads.submitter import Submitter
 
@@ -48,7 +48,7 @@ def _ask(server: RunningServer, job: str, body: Any) -> tuple[int, Any]:
 
 
 def _await_lines(jobs: Submitter, job: str, line: str, count: int) -> None:
-    wait_for(lambda: jobs.lines(job).count(line), lambda seen: seen == count)
+    eventually(lambda: jobs.lines(job).count(line), lambda seen: seen == count)
 
 
 def test_a_user_kills_a_worker_and_the_job_gets_over_it(server: RunningServer, jobs: Submitter) -> None:

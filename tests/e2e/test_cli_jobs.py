@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer, stand_in
 
 PROJECT = "cli-jobs"
@@ -228,7 +228,7 @@ def test_ctrl_c_leaves_the_job_alone_and_says_how_to_go_on(shell: Shell) -> None
     out, words_about_it = shell("jobs", "cancel", "left")
     assert out == ""
     assert "trainshed jobs describe left" in words_about_it
-    wait_for(lambda: shell.state("left"), lambda state: state == "CANCELLED")
+    eventually(lambda: shell.state("left"), lambda state: state == "CANCELLED")
     assert shell("jobs", "stream-logs", "left")[0]  # ends by itself: the job has
 
 

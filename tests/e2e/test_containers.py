@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from trainshed.testing.clusters.containers import Docker, Podman
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.fakes.image_registry import ImageRegistry
 from trainshed.testing.processes.servers import Caller, RunningServer
 from trainshed.testing.workloads.job_logs import records
@@ -110,7 +110,7 @@ class Containers:
             found: dict[str, Any] = self.server.call("GET", f"/v1/projects/{PROJECT}/jobs/{job}")
             return found
 
-        found = wait_for(look, lambda seen: seen["state"] in (*states, *ends), within_s=240)
+        found = eventually(look, lambda seen: seen["state"] in (*states, *ends), within_s=240)
         assert found["state"] in states, (found, self.lines(job)[-20:])
         return found
 
@@ -200,16 +200,16 @@ def test_a_killed_replica_is_started_again_and_its_container_is_gone(jobs: Conta
     jobs.submit("chaos", "", WAIT, "chaos", **GANG)
     jobs.wait("chaos", "RUNNING")
     all_of_it = ("master-replica-0", "worker-replica-0", "ps-replica-0")
-    wait_for(lambda: [jobs.starts("chaos", name) for name in all_of_it], lambda counts: counts == [1, 1, 1])
+    eventually(lambda: [jobs.starts("chaos", name) for name in all_of_it], lambda counts: counts == [1, 1, 1])
     before = {each["Labels"]["trainshed.replica"]: each["Id"] for each in jobs.runner.containers(f"{PROJECT}/chaos")}
     jobs.server.call(
         "POST", f"/trainshed/v1/projects/{PROJECT}/jobs/chaos:chaos", {"kill": "worker-replica-0", "signal": "KILL"}
     )
-    wait_for(lambda: jobs.starts("chaos", "worker-replica-0"), lambda count: count == 2)
+    eventually(lambda: jobs.starts("chaos", "worker-replica-0"), lambda count: count == 2)
     after = {each["Labels"]["trainshed.replica"]: each["Id"] for each in jobs.runner.containers(f"{PROJECT}/chaos")}
     assert set(after) == set(before) == {"master-replica-0", "worker-replica-0", "ps-replica-0"}
     assert {name for name in before if before[name] != after[name]} == {"worker-replica-0"}
-    wait_for(lambda: _samples(jobs, "chaos"), lambda seen: all(seen.get(name, {}).get("cpu", 0) for name in after))
+    eventually(lambda: _samples(jobs, "chaos"), lambda seen: all(seen.get(name, {}).get("cpu", 0) for name in after))
     sample = _samples(jobs, "chaos")["master-replica-0"]
     assert sample["rss"] < 60e6, "that of the tool's own processes is not the replica's"
     (jobs.bucket / "chaos" / "done").touch()
@@ -228,7 +228,7 @@ def _samples(jobs: Containers, job: str) -> dict[str, dict[str, Any]]:
 def test_cancelling_ends_the_container(jobs: Containers) -> None:
     jobs.submit("cancelled", "", WAIT, "cancelled")
     jobs.wait("cancelled", "RUNNING")
-    wait_for(lambda: jobs.starts("cancelled", "master-replica-0"), lambda count: count == 1)
+    eventually(lambda: jobs.starts("cancelled", "master-replica-0"), lambda count: count == 1)
     jobs.server.call("POST", f"/v1/projects/{PROJECT}/jobs/cancelled:cancel", {})
     jobs.wait("cancelled", "CANCELLED")
     assert "heard signal 15" in jobs.lines("cancelled")
@@ -242,7 +242,7 @@ def test_nothing_is_left_of_a_job_whose_supervising_processes_are_killed(
     job = "left_by_" + "_".join(killed)
     jobs.submit(job, "", WAIT, job)
     jobs.wait(job, "RUNNING")
-    wait_for(lambda: jobs.starts(job, "master-replica-0"), lambda count: count == 1)
+    eventually(lambda: jobs.starts(job, "master-replica-0"), lambda count: count == 1)
     [container] = jobs.runner.containers(f"{PROJECT}/{job}")
     pids = [jobs.journal(job, "supervisor_started")[name] for name in killed]
     for pid in pids:
@@ -252,7 +252,7 @@ def test_nothing_is_left_of_a_job_whose_supervising_processes_are_killed(
     done = jobs.wait(job, "FAILED")
     assert "submit it again" in done["errorMessage"]
     assert jobs.runner.containers(f"{PROJECT}/{job}") == []
-    wait_for(lambda: Path(f"/proc/{container['Pid']}").exists(), lambda there: not there)
+    eventually(lambda: Path(f"/proc/{container['Pid']}").exists(), lambda there: not there)
 
 
 def test_an_image_that_is_not_there_is_named(jobs: Containers) -> None:
@@ -302,7 +302,7 @@ def test_a_pull_that_hangs_can_be_cancelled(jobs: Containers) -> None:
         name = f"127.0.0.1:{silent.getsockname()[1]}/trainers/python:3"
         jobs.submit("hanging", name)
         told = f"pulling it with {jobs.runner.kind}"
-        wait_for(lambda: jobs.lines("hanging"), lambda lines: any(told in line for line in lines))
+        eventually(lambda: jobs.lines("hanging"), lambda lines: any(told in line for line in lines))
         jobs.server.call("POST", f"/v1/projects/{PROJECT}/jobs/hanging:cancel", {})
         jobs.wait("hanging", "CANCELLED")
         left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if name.encode() in _read(path)]

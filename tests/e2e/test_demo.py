@@ -16,7 +16,7 @@ import pytest
 
 from trainshed.local.demo import MARKER
 from trainshed.runtimes.uv import find_uv
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 
 ROOT = Path(__file__).parents[2]
 DIGITS = [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]
@@ -103,14 +103,14 @@ def share_runtimes(installed: Installed, python: Path) -> None:
 
 def assert_gone(installed: Installed) -> None:
     assert not installed.home.exists()
-    wait_for(installed.processes, lambda found: not found, within_s=120)
+    eventually(installed.processes, lambda found: not found, within_s=120)
 
 
 def interrupt_in_training(installed: Installed, job: str, *words: str) -> str:
     """Start the demo and send SIGINT once its job runs. Returns what it wrote to stderr."""
     process = installed.start(*words)
     journal = installed.home / "jobs" / "trainshed" / job / "1" / "journal.jsonl"
-    wait_for(lambda: (journal.exists(), process.poll()), lambda found: found != (False, None), within_s=600)
+    eventually(lambda: (journal.exists(), process.poll()), lambda found: found != (False, None), within_s=600)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=120)
     assert process.returncode == 130, stderr

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from trainshed.testing.cache import link_runtimes
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.deployer import Deployer
 from trainshed.testing.workloads.saved_models import saved_models
@@ -69,10 +69,10 @@ def test_the_folder_above_is_no_model_and_the_error_names_the_right_one(deployer
 def test_a_version_sleeps_and_the_next_request_wakes_it(deployer: Deployer, exported: Path) -> None:
     uri = deployer.upload_folder(exported / "dense", "sleeper")
     deployer.deploy("sleeper", uri, autoScaling={"minNodes": 0})
-    wait_for(lambda: deployer.details("sleeper")["hosts"], lambda hosts: hosts == [])
+    eventually(lambda: deployer.details("sleeper")["hosts"], lambda hosts: hosts == [])
     assert deployer.get("sleeper")["state"] == "READY"
     assert deployer.predict("sleeper", [0.0, 1.0, 0.0]) == [{"classes": 0, "scores": [2.0, 0.5]}]
-    wait_for(lambda: deployer.details("sleeper")["hosts"], lambda hosts: hosts == [])
+    eventually(lambda: deployer.details("sleeper")["hosts"], lambda hosts: hosts == [])
 
 
 def test_creating_and_deleting_under_load_fails_no_request(deployer: Deployer, exported: Path) -> None:
@@ -91,7 +91,7 @@ def test_creating_and_deleting_under_load_fails_no_request(deployer: Deployer, e
         try:
             deployer.deploy("brief", uri)
             asking = [pool.submit(ask, version) for version in ("", "", "brief", "brief")]
-            wait_for(lambda: len(seen["brief"]), lambda count: count > 50)
+            eventually(lambda: len(seen["brief"]), lambda count: count > 50)
             deployer.finish(deployer.delete("brief"))
             deployer.deploy("later", uri)
         finally:
@@ -141,5 +141,5 @@ def test_a_deleted_version_leaves_nothing(deployer: Deployer, exported: Path, tm
     finished = deployer.finish(deployer.delete("deleted"))
     assert finished["response"] == {"@type": "type.googleapis.com/google.protobuf.Empty"}
     assert deployer.ask("deleted", [1.0, 0.0, 0.0])[0] == 404
-    wait_for(lambda: (home / "models" / deployer.project / details["files"]).exists(), lambda there: not there)
-    wait_for(lambda: (home / "hosts" / deployer.project / "m" / "deleted").exists(), lambda there: not there)
+    eventually(lambda: (home / "models" / deployer.project / details["files"]).exists(), lambda there: not there)
+    eventually(lambda: (home / "hosts" / deployer.project / "m" / "deleted").exists(), lambda there: not there)

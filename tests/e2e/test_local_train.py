@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ import pytest
 from trainshed.errors import CannotProceedError
 from trainshed.local.train import check_ports
 from trainshed.testing.clusters import gangs
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
 
 TRAINSHED = str(Path(sys.executable).with_name("trainshed"))
@@ -80,10 +79,7 @@ class Trainer:
 
     def notes(self, count: int) -> dict[str, dict[str, object]]:
         """What so many processes wrote about themselves, by role and number."""
-        deadline = time.monotonic() + 180
-        while len(found := list(self.out.glob("*.json"))) < count:
-            assert time.monotonic() < deadline, found
-            time.sleep(0.05)
+        found = eventually(lambda: list(self.out.glob("*.json")), lambda found: len(found) >= count, within_s=180)
         return {path.stem: json.loads(path.read_text()) for path in found}
 
     def pids(self, count: int) -> list[int]:
@@ -164,7 +160,7 @@ def test_replicas_do_not_outlive_a_command_that_is_killed(trainer: Trainer) -> N
     everything = trainer.pids(4)
     running.kill()
     running.communicate(timeout=240)
-    wait_for(lambda: alive(own), lambda left: not left)
+    eventually(lambda: alive(own), lambda left: not left)
     for pid in set(everything) - set(own):  # what the trainers detached is nobody's any more
         os.kill(pid, signal.SIGKILL)
 

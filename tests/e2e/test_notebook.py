@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from trainshed.testing.clusters.gangs import alive
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.processes.shells import Shell
 
@@ -82,5 +82,5 @@ def test_one_that_was_killed_is_not_there_any_more(shell: Shell) -> None:
     shell("notebook", "--no-browser", "--dir", shell.folder / "mine")
     pid = json.loads((shell.server.home / "notebook" / "server.json").read_text())["pid"]
     os.kill(pid, 9)
-    wait_for(lambda: alive(pid), lambda there: not there)
+    eventually(lambda: alive(pid), lambda there: not there)
     assert "No notebook is running" in shell("notebook", "--stop")[1]

@@ -21,7 +21,7 @@ from trainshed.node.containers.tool import ContainerSpec, ContainerTool
 from trainshed.node.process import tree
 from trainshed.node.process.ports import free_ports
 from trainshed.testing.clusters.containers import ANSWERS, Docker, Podman
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer, ask
 from trainshed.testing.workloads.deployer import Deployer
 
@@ -183,7 +183,7 @@ def test_one_that_fails_says_why_in_its_own_words(deployer: Contained, runner: P
     reason = deployer.refused(deployer.contain("bad", image, container={"image": image, "args": ["fail"]}))
     assert "The container ended with the exit status 1 before it was healthy." in reason
     assert "these weights are of another model" in reason
-    wait_for(lambda: f"{PROJECT}/m/bad" in versions(runner, PROJECT), lambda there: not there)
+    eventually(lambda: f"{PROJECT}/m/bad" in versions(runner, PROJECT), lambda there: not there)
 
 
 def test_an_image_that_can_not_be_had_is_told(deployer: Contained) -> None:
@@ -201,21 +201,21 @@ def test_a_container_that_dies_is_replaced(deployer: Contained, runner: Podman |
     runner("kill", name)
     deployer.until_answers("dies", 4)
     assert deployer.predict("dies", 4) == [8]
-    wait_for(lambda: versions(runner, PROJECT).count(f"{PROJECT}/m/dies"), lambda count: count == 1)
+    eventually(lambda: versions(runner, PROJECT).count(f"{PROJECT}/m/dies"), lambda count: count == 1)
 
 
 def test_several_hosts_and_sleep_are_as_for_other_versions(
     deployer: Contained, runner: Podman | Docker, image: str
 ) -> None:
     deployer.contained("two", image, manualScaling={"nodes": 2})
-    wait_for(lambda: [host["state"] for host in deployer.details("two")["hosts"]], lambda seen: seen == ["READY"] * 2)
+    eventually(lambda: [host["state"] for host in deployer.details("two")["hosts"]], lambda seen: seen == ["READY"] * 2)
     assert versions(runner, PROJECT).count(f"{PROJECT}/m/two") == 2
     deployer.finish(
         deployer.server.call(
             "PATCH", f"{deployer.path}/versions/two?updateMask=autoScaling", {"autoScaling": {"minNodes": 0}}
         )
     )
-    wait_for(lambda: f"{PROJECT}/m/two" in versions(runner, PROJECT), lambda there: not there)
+    eventually(lambda: f"{PROJECT}/m/two" in versions(runner, PROJECT), lambda there: not there)
     assert deployer.predict("two", 7) == [7]
 
 
@@ -224,7 +224,7 @@ def test_the_tag_may_move_on(deployer: Contained, runner: Podman | Docker, image
     runner("tag", image, moving)
     deployer.contained("pinned", moving, autoScaling={"minNodes": 0})
     runner("tag", runner.base(), moving)
-    wait_for(lambda: f"{PROJECT}/m/pinned" in versions(runner, PROJECT), lambda there: not there)
+    eventually(lambda: f"{PROJECT}/m/pinned" in versions(runner, PROJECT), lambda there: not there)
     assert deployer.predict("pinned", 7) == [7]
 
 
@@ -273,7 +273,7 @@ def test_nothing_is_left_of_a_server_that_was_killed(runner: Podman | Docker, im
         deployer.contained("v1", image, weight=2)
         assert deployer.asked("v1", "env")["AIP_HTTP_PORT"] != "8080"
         server.kill()
-        wait_for(lambda: versions(runner, project), lambda left: not left)
+        eventually(lambda: versions(runner, project), lambda left: not left)
         server.start()
         deployer.until_answers("v1", 4)
         assert deployer.predict("v1", 4) == [8]

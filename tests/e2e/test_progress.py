@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.submitter import Submitter
 
@@ -96,11 +96,11 @@ def stats(jobs: Submitter, job: str) -> Any:
 def begin(jobs: Submitter, job: str) -> None:
     """Submit a gang, and wait until all that tell have told, and all were sampled."""
     jobs.submit(job, TRAINER, **GANG)
-    wait_for(
+    eventually(
         lambda: [replica["step"] for replica in progress(jobs, job)["replicas"]],
         lambda steps: steps == [150, 150, None],
     )
-    wait_for(lambda: stats(jobs, job)["replicas"], lambda found: all(replica["cpu"]["value"] for replica in found))
+    eventually(lambda: stats(jobs, job)["replicas"], lambda found: all(replica["cpu"]["value"] for replica in found))
 
 
 def end(jobs: Submitter, job: str, status: int = 0) -> None:

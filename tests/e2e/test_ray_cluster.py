@@ -14,7 +14,7 @@ import pytest
 
 from trainshed.testing.cache import RUNTIMES
 from trainshed.testing.clusters.ray import NodeSize, RayCluster, ray_environment
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 
 pytestmark = pytest.mark.soak  # test_bridge.py and test_ray_jobs.py stand on such a cluster in every run
 
@@ -56,9 +56,9 @@ def test_the_head_learns_of_a_killed_node_and_of_a_new_one(cluster: RayCluster) 
     )
     cluster.kill_node(lost)
     assert lost.pids() == []
-    alive = wait_for(lambda: _alive(cluster), lambda hosts: lost.host not in hosts, within_s=180.0)
+    alive = eventually(lambda: _alive(cluster), lambda hosts: lost.host not in hosts, within_s=180.0)
     assert len(alive) == 2
-    assert cluster.add_node().host in wait_for(lambda: _alive(cluster), lambda hosts: len(hosts) == 3, within_s=180.0)
+    assert cluster.add_node().host in eventually(lambda: _alive(cluster), lambda hosts: len(hosts) == 3, within_s=180.0)
 
 
 def _alive(cluster: RayCluster) -> list[str]:

@@ -15,7 +15,7 @@ import pytest
 from trainshed.testing.cache import CONTAINERS, RUNTIMES
 from trainshed.testing.clusters.containers import Podman
 from trainshed.testing.clusters.ray import NodeSize, RayCluster, ray_environment
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
@@ -95,7 +95,7 @@ class Place:
         def look() -> str:
             return str(self.server.call("GET", f"/v1/projects/{PROJECT}/jobs/{job}")["state"])
 
-        state = wait_for(look, lambda seen: seen in (*states, "SUCCEEDED", "FAILED", "CANCELLED"), within_s=WAIT_S)
+        state = eventually(look, lambda seen: seen in (*states, "SUCCEEDED", "FAILED", "CANCELLED"), within_s=WAIT_S)
         assert state in states, "\n".join(self.lines(job)[-40:])
 
     def lines(self, job: str) -> list[str]:
@@ -118,7 +118,7 @@ class Place:
             return [len(path.read_text()) if path.exists() else 0 for path in paths]
 
         try:
-            wait_for(counts, lambda seen: seen == [count, count], within_s=WAIT_S)
+            eventually(counts, lambda seen: seen == [count, count], within_s=WAIT_S)
         except AssertionError:
             raise AssertionError("\n".join(self.lines(job)[-40:])) from None
 
@@ -128,10 +128,10 @@ class Place:
         return {each["Labels"]["trainshed.replica"]: each["Id"] for each in found}
 
     def nothing_is_left(self, job: str) -> None:
-        wait_for(lambda: self.containers(job), lambda left: left == {}, within_s=WAIT_S)
+        eventually(lambda: self.containers(job), lambda left: left == {}, within_s=WAIT_S)
         folders = [machine.folder for machine in (self.cluster.head, *self.cluster.nodes)]
         pattern = f"home/.cache/trainshed/replicas/trainshed/{PROJECT}/{job}/*/*/*"
-        wait_for(
+        eventually(
             lambda: [path for each in folders for path in each.glob(pattern) if path.is_dir()], lambda left: not left
         )
 
@@ -197,7 +197,7 @@ def test_a_killed_container_is_started_again_by_the_rules_of_gangs(place: Place)
     def busy() -> set[str]:
         return {each["r"] for each in map(json.loads, samples.read_text().splitlines()) if each["cpu"] and each["rss"]}
 
-    wait_for(busy, lambda seen: seen == {MASTER, WORKER}, within_s=WAIT_S)
+    eventually(busy, lambda seen: seen == {MASTER, WORKER}, within_s=WAIT_S)
     (place.bucket / "chaos" / "done").touch()
     place.wait("chaos", "SUCCEEDED")
     assert any(WORKER in line and "signal 9" in line for line in place.details("chaos")["restarts"])

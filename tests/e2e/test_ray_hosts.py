@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ from trainshed.config import Home
 from trainshed.engines.ray.bridge_process import BridgeProcess
 from trainshed.testing.cache import RUNTIMES, link_runtimes
 from trainshed.testing.clusters.ray import NodeSize, RayCluster, ray_environment
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.callers import Callers
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.deployer import Deployer
@@ -55,11 +54,13 @@ def addresses(deployer: Deployer, version: str) -> list[str]:
 
 def until_hosts(deployer: Deployer, version: str, count: int, *, but: str = "") -> list[str]:
     """Wait for so many, none of them on the machine `but`."""
-    deadline = time.monotonic() + WAIT_S
-    while len(found := addresses(deployer, version)) != count or but in found:
-        assert time.monotonic() < deadline, deployer.details(version)
-        time.sleep(0.2)
-    return found
+    return eventually(
+        lambda: addresses(deployer, version),
+        lambda found: len(found) == count and but not in found,
+        within_s=WAIT_S,
+        interval_s=0.2,
+        describe=lambda: deployer.details(version),
+    )
 
 
 def test_a_lost_node_fails_no_request(deployer: Deployer, cluster: RayCluster) -> None:
@@ -74,13 +75,13 @@ def test_a_lost_node_fails_no_request(deployer: Deployer, cluster: RayCluster) -
     assert len(set(found)) == 2, "both hosts are on one machine"
     lost = next(node for node in cluster.nodes if node.host in found)
     with Callers(partial(deployer.ask, "spread"), CALLERS) as callers:
-        wait_for(lambda: callers.statuses[200], (20).__lt__)
+        eventually(lambda: callers.statuses[200], (20).__lt__)
         cluster.kill_node(lost)
         before = callers.statuses[200]
-        wait_for(lambda: callers.statuses[200], (before + 100).__lt__)
+        eventually(lambda: callers.statuses[200], (before + 100).__lt__)
         until_hosts(deployer, "spread", 2, but=lost.host)
         before = callers.statuses[200]
-        wait_for(lambda: callers.statuses[200], (before + 50).__lt__)
+        eventually(lambda: callers.statuses[200], (before + 50).__lt__)
     assert callers.wrong == []
 
 
@@ -96,13 +97,13 @@ def test_what_a_lost_machine_kept_is_removed_when_it_is_back(deployer: Deployer,
         path for path in kept[lost.host] if path.endswith("agent.json")
     )
     deployer.finish(deployer.delete("wide"))
-    wait_for(lambda: cluster.workspace_files(lost), lambda left: left == [])
+    eventually(lambda: cluster.workspace_files(lost), lambda left: left == [])
 
 
 def test_its_hosts_end_with_the_version(deployer: Deployer, server: RunningServer) -> None:
     deployer.finish(deployer.delete("spread"))
     folder = server.home / "hosts" / PROJECT / "m" / "spread"
-    wait_for(folder.exists, lambda there: not there)
+    eventually(folder.exists, lambda there: not there)
 
 
 def test_a_saved_model_is_compared_where_it_is_served(deployer: Deployer, tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_the_next_server_has_hosts_again(deployer: Deployer, server: RunningServ
     deployer.until_answers("again", 7, within_s=WAIT_S)
     until_hosts(deployer, "again", 2)
     link = BridgeProcess(Home(server.home), address="", python=lambda: Path(), ship=lambda: Path())
-    wait_for(lambda: [gang for gang in link.gangs() if "/again/" in gang], lambda gangs: len(gangs) == 2)
+    eventually(lambda: [gang for gang in link.gangs() if "/again/" in gang], lambda gangs: len(gangs) == 2)
     deployer.finish(deployer.delete("again"))
 
 
@@ -135,7 +136,7 @@ def test_a_node_that_is_cut_off_fails_no_request(deployer: Deployer, cluster: Ra
     found = until_hosts(deployer, "cut", 2)
     lost = next(node for node in cluster.nodes if node.host in found)
     with Callers(partial(deployer.ask, "cut"), CALLERS) as callers:
-        wait_for(lambda: callers.statuses[200], (20).__lt__)
+        eventually(lambda: callers.statuses[200], (20).__lt__)
         cluster.cut_node(lost)
         until_hosts(deployer, "cut", 2, but=lost.host)
     cluster.mend_node(lost)

@@ -16,7 +16,7 @@ from trainshed.engines.ray.bridge_process import BridgeProcess
 from trainshed.serving.frames import FrameKind, pack_request
 from trainshed.testing.cache import RUNTIMES, link_runtimes
 from trainshed.testing.clusters.ray import NodeSize, RayCluster, ray_environment
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.deployer import Deployer
 from trainshed.testing.workloads.submitter import Submitter
@@ -101,14 +101,14 @@ def test_a_gang_runs_on_the_machines_of_the_cluster(
     assert all(address.rpartition(":")[2].isdigit() for address in addresses)
     assert lines.count("threads 1") == 2
     assert details(submitter, "gang")["engine"] == "ray"
-    wait_for(lambda: notes(server), lambda held: held == [])
+    eventually(lambda: notes(server), lambda held: held == [])
 
 
 def test_a_version_is_served_there(server: RunningServer, cluster: RayCluster, tmp_path: Path) -> None:
     """By two hosts on two machines, of which nothing is left when it is deleted."""
     deployer = Deployer(server, "ray-hosts", tmp_path)
     deployer.deploy_routine("v1", manualScaling={"nodes": 2})
-    hosts = wait_for(lambda: ready(deployer), lambda found: len(found) == 2, within_s=WAIT_S)
+    hosts = eventually(lambda: ready(deployer), lambda found: len(found) == 2, within_s=WAIT_S)
     places = [host["address"].rpartition(":") for host in hosts]
     assert {host for host, _, _ in places} == {cluster.head.host, cluster.nodes[0].host}
     for host, _, port in places:
@@ -119,10 +119,10 @@ def test_a_version_is_served_there(server: RunningServer, cluster: RayCluster, t
     assert [deployer.predict("v1", number) for number in range(10)] == [[number] for number in range(10)]
     deployer.finish(deployer.delete("v1"))
     link = BridgeProcess(Home(server.home), address="", python=lambda: Path(), ship=lambda: Path())
-    wait_for(link.gangs, lambda gangs: gangs == [], within_s=WAIT_S)
+    eventually(link.gangs, lambda gangs: gangs == [], within_s=WAIT_S)
     assert not (server.home / "hosts" / "ray-hosts").exists()
     for machine in (cluster.head, *cluster.nodes):
-        wait_for(lambda: cluster.workspace_files(machine), lambda left: left == [])  # noqa: B023 - it is called at once
+        eventually(lambda: cluster.workspace_files(machine), lambda left: left == [])  # noqa: B023 - it is called at once
 
 
 def ready(deployer: Deployer) -> list[dict[str, Any]]:
@@ -133,14 +133,14 @@ def test_a_gang_that_cannot_fit_says_why_and_holds_nobody_up(submitter: Submitte
     wide = GANG | {"masterType": "n1-standard-16", "workerType": "n1-standard-16"}
     submitter.submit("wide", WAIT, args=["0"], **wide)
     words = "it needs 2 × 4 CPUs and 6 GB; the cluster has 2 machines with 2 CPUs and 8 GB; a gang of machine type"
-    told = wait_for(lambda: details(submitter, "wide")["waiting"], lambda said: "the cluster has" in said)
+    told = eventually(lambda: details(submitter, "wide")["waiting"], lambda said: "the cluster has" in said)
     assert words in told
     submitter.submit("small", WAIT, args=["0"])
     submitter.wait("small", {"SUCCEEDED"})
     assert submitter.get("wide")["state"] == "QUEUED"
     assert notes(server)
     server.call("POST", f"/v1/projects/{PROJECT}/jobs/wide:cancel", {})
-    wait_for(lambda: notes(server), lambda held: held == [])
+    eventually(lambda: notes(server), lambda held: held == [])
 
 
 def test_a_tier_with_a_gpu_has_one(submitter: Submitter) -> None:
@@ -152,22 +152,22 @@ def test_a_tier_with_a_gpu_has_one(submitter: Submitter) -> None:
 
 def test_a_job_goes_on_over_the_death_of_its_server(submitter: Submitter, server: RunningServer) -> None:
     submitter.submit("survivor", WAIT, args=["4"])
-    wait_for(lambda: submitter.lines("survivor"), lambda lines: "begun" in lines)
+    eventually(lambda: submitter.lines("survivor"), lambda lines: "begun" in lines)
     server.kill()
     server.start()
     submitter.wait("survivor", {"SUCCEEDED"})
     lines = submitter.lines("survivor")
     assert (lines.count("begun"), lines.count("done")) == (1, 1)
-    wait_for(lambda: notes(server), lambda held: held == [])
+    eventually(lambda: notes(server), lambda held: held == [])
 
 
 def test_a_job_is_cancelled(submitter: Submitter, server: RunningServer) -> None:
     submitter.submit("endless", WAIT, args=["1000"])
-    wait_for(lambda: submitter.lines("endless"), lambda lines: "begun" in lines)
+    eventually(lambda: submitter.lines("endless"), lambda lines: "begun" in lines)
     server.call("POST", f"/v1/projects/{PROJECT}/jobs/endless:cancel", {})
     submitter.wait("endless", {"CANCELLED"})
     assert "done" not in submitter.lines("endless")
-    wait_for(lambda: notes(server), lambda held: held == [])
+    eventually(lambda: notes(server), lambda held: held == [])
 
 
 def test_a_job_may_run_here_all_the_same(submitter: Submitter) -> None:
@@ -183,13 +183,13 @@ def test_a_job_may_run_here_all_the_same(submitter: Submitter) -> None:
 @pytest.mark.soak
 def test_a_head_that_does_not_answer_ends_nothing(submitter: Submitter, cluster: RayCluster) -> None:
     submitter.submit("patient", WAIT, args=["20"])
-    wait_for(lambda: submitter.lines("patient"), lambda lines: "begun" in lines)
+    eventually(lambda: submitter.lines("patient"), lambda lines: "begun" in lines)
     cluster.pause_head()
     try:
         words = f"The Ray cluster at {cluster.settings()['ray_address']} has not answered since"
-        told = wait_for(lambda: details(submitter, "patient")["waiting"], lambda said: said.startswith(words))
+        told = eventually(lambda: details(submitter, "patient")["waiting"], lambda said: said.startswith(words))
         assert told.endswith("The job goes on when it does.")
-        wait_for(lambda: absences(submitter, "patient"), lambda texts: texts == [told])
+        eventually(lambda: absences(submitter, "patient"), lambda texts: texts == [told])
         assert submitter.get("patient")["state"] == "RUNNING"
     finally:
         cluster.resume_head()

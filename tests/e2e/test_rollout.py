@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from trainshed.testing.cache import link_runtimes
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import Caller, RunningServer
 from trainshed.testing.workloads.deployer import Deployer
 
@@ -83,10 +83,7 @@ class Load:
 
     def wait_for_more(self, number: int = 2 * THREADS) -> None:
         wanted = self.count + number
-        deadline = time.monotonic() + 120
-        while self.count < wanted:
-            assert time.monotonic() < deadline, self.answers
-            time.sleep(0.001)
+        eventually(lambda: self.count, lambda count: count >= wanted, within_s=120, describe=lambda: self.answers)
 
 
 def make_default(deployer: Deployer, version: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
 
 TRAINSHED = Path(sys.executable).with_name("trainshed")
@@ -99,9 +99,9 @@ def kill_once_it_trains(server: RunningServer, project: str, replica: str, go: P
                 return path
         return ""
 
-    path = wait_for(job_at_work, bool, within_s=600.0)
+    path = eventually(job_at_work, within_s=600.0)
     server.call("POST", f"{path}:chaos", {"kill": replica})
-    wait_for(lambda: server.call("GET", path)["restarts"], bool, within_s=600.0)
+    eventually(lambda: server.call("GET", path)["restarts"], within_s=600.0)
     go.touch()
 
 

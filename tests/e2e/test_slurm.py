@@ -17,7 +17,7 @@ from trainshed.node.process.ports import free_ports
 from trainshed.testing.cache import RUNTIMES
 from trainshed.testing.clusters.ray import ray_environment
 from trainshed.testing.clusters.slurm import SlurmCluster
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 180.0
@@ -96,19 +96,19 @@ class Login:
 
     def sees(self, line: str, words: str) -> str:
         """What a line prints once that has these words in it."""
-        return wait_for(lambda: self.types(f"sleep 1; {line}"), lambda said: words in said, within_s=PATIENCE_S)
+        return eventually(lambda: self.types(f"sleep 1; {line}"), lambda said: words in said, within_s=PATIENCE_S)
 
     def ends_the_allocation(self) -> None:
         """Nothing of Ray's is left on a node then."""
         self.types("scancel --name ray.sh")
-        wait_for(self.cluster.jobs, lambda jobs: jobs == [], within_s=PATIENCE_S)
-        wait_for(self.cluster.processes, lambda left: left == [], within_s=PATIENCE_S)
+        eventually(self.cluster.jobs, lambda jobs: jobs == [], within_s=PATIENCE_S)
+        eventually(self.cluster.processes, lambda left: left == [], within_s=PATIENCE_S)
 
     def counts_on(self, job: str) -> int:
         """How far a job has counted, once it goes on."""
         count = self.bucket / job / "count"
         before = _number(count)
-        return wait_for(lambda: _number(count), lambda now: now > before, within_s=PATIENCE_S)
+        return eventually(lambda: _number(count), lambda now: now > before, within_s=PATIENCE_S)
 
     @property
     def bucket(self) -> Path:

@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from trainshed.testing.clusters.gangs import alive
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.event_files import write_events
 from trainshed.testing.workloads.submitter import Submitter
@@ -66,13 +67,13 @@ def ask(url: str, path: str) -> Any:
 
 def scalar_tags(url: str, tag: str) -> dict[str, Any]:
     """The tags of each run, once this one is among them."""
-    deadline = time.monotonic() + 180
-    while True:
-        runs: dict[str, Any] = ask(url, "data/plugin/scalars/tags")
-        if any(tag in tags for tags in runs.values()):
-            return runs
-        assert time.monotonic() < deadline, runs
-        time.sleep(0.2)
+    runs: dict[str, Any] = eventually(
+        lambda: ask(url, "data/plugin/scalars/tags"),
+        lambda runs: any(tag in tags for tags in runs.values()),
+        within_s=180,
+        interval_s=0.2,
+    )
+    return runs
 
 
 def below(pid: int) -> list[int]:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from trainshed.testing.clusters.gangs import alive
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import Caller, RunningServer
 from trainshed.testing.workloads.event_files import write_events
 from trainshed.testing.workloads.submitter import Submitter
@@ -56,24 +56,25 @@ def boards(server: RunningServer) -> list[psutil.Process]:
 
 
 def opened(server: RunningServer) -> str:
-    deadline = time.monotonic() + 240
-    while True:
-        where = f"/trainshed/v1/projects/{PROJECT}/jobs/board:tensorboard"
-        status, answer = Caller(server.url)("POST", where, token=server.token, body={})
-        if status == 200:
-            return str(answer["url"])
-        assert status == 503, answer  # the runtime is being built
-        assert time.monotonic() < deadline
-        time.sleep(1)
+    where = f"/trainshed/v1/projects/{PROJECT}/jobs/board:tensorboard"
+    status, answer = eventually(
+        lambda: Caller(server.url)("POST", where, token=server.token, body={}),
+        lambda response: response[0] != 503,  # the runtime is being built
+        within_s=240,
+        interval_s=1.0,
+    )
+    assert status == 200, answer
+    return str(answer["url"])
 
 
 @pytest.mark.timeout(600)
 def test_it_shows_what_the_job_wrote(framework_server: RunningServer, path: str) -> None:
     assert path == opened(framework_server)
-    deadline = time.monotonic() + 180
-    while not (tags := json.loads(ask(framework_server, "GET", f"{path}data/plugin/scalars/tags")[2])):
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
+    tags = eventually(
+        lambda: json.loads(ask(framework_server, "GET", f"{path}data/plugin/scalars/tags")[2]),
+        within_s=180,
+        interval_s=0.5,
+    )
     assert list(tags["eval"]) == ["accuracy"]
     scalars = f"{path}data/plugin/scalars/scalars?run=eval&tag=accuracy"
     [[_, step, value]] = json.loads(ask(framework_server, "GET", scalars)[2])
@@ -163,4 +164,4 @@ def test_it_ends_with_the_server(framework_server: RunningServer, tmp_path: Path
         assert len(below) == 2  # it and its reaper
     finally:
         server.kill()
-    wait_for(lambda: [pid for pid in below if alive(pid)], lambda left: not left)
+    eventually(lambda: [pid for pid in below if alive(pid)], lambda left: not left)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.fakes.s3_server import BUCKET, S3Server, s3_server
 from trainshed.testing.processes.servers import HttpAnswer, RunningServer, ask
 
@@ -47,7 +47,7 @@ def test_a_silent_cloud_holds_up_nothing_else(tmp_path: Path) -> None:
         assert second[-2][0] < first[-1][0] / 2  # one at most has tried again
         assert call("GET", "/storage/v1/b/plain/o").status == 200
     with s3_server(port):
-        wait_for(lambda: call("GET", KEPT).status, lambda status: status == 200, within_s=60)
+        eventually(lambda: call("GET", KEPT).status, lambda status: status == 200, within_s=60)
     assert not [answer for answer in told if SECRET.encode() in answer.body]
     assert SECRET not in server.log.read_text()
     assert server.close() == 0

@@ -27,7 +27,8 @@ from trainshed.domain.jobs.job import JobState
 from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt
 from trainshed.engines.base import AttemptSpec, Replica
 from trainshed.engines.local.engine import LocalEngine
-from trainshed.testing.contracts.engines import settle, wait_for
+from trainshed.testing.contracts.engines import settle
+from trainshed.testing.eventually import eventually
 from trainshed.testing.workloads.job_logs import records
 
 PYTHON = Path(sys.executable)
@@ -115,7 +116,7 @@ class Gang:
 
     def await_starts(self, **counts: int) -> None:
         """Wait until each kind of replica was started so many times, all of its kind together."""
-        wait_for(lambda: Counter(name.partition("-")[0] for name in self._names()), lambda seen: seen == counts)
+        eventually(lambda: Counter(name.partition("-")[0] for name in self._names()), lambda seen: seen == counts)
 
     def _names(self) -> list[str]:
         return [name for name, _, _ in self.starts()]
@@ -245,7 +246,9 @@ def test_the_master_decides_and_the_others_are_stopped_with_their_closing_lines(
 
 def test_those_that_do_not_hear_are_killed_after_the_grace_period(start: Start) -> None:
     gang = start(("master", "ps"), "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nnote('deaf')\nobey()", grace_s=0.5)
-    wait_for(lambda: (gang.signs / "deaf").exists() and (gang.signs / "deaf").read_text().count("\n"), lambda n: n == 2)
+    eventually(
+        lambda: (gang.signs / "deaf").exists() and (gang.signs / "deaf").read_text().count("\n"), lambda n: n == 2
+    )
     gang.tell(MASTER, 0)
     assert gang.settle().outcome is JobState.SUCCEEDED
     [ps] = [event for event in gang.events("replica_exited") if event["name"] == PS]
@@ -271,7 +274,7 @@ def test_a_worker_that_is_done_is_not_started_again(start: Start) -> None:
     gang = start(SERVERS, "obey()")
     gang.await_starts(**ALL_OF_SERVERS)
     gang.tell(WORKER, 0)
-    wait_for(lambda: gang.events("replica_exited"), bool)
+    eventually(lambda: gang.events("replica_exited"))
     gang.tell("worker-replica-1", -9)  # the gang goes on, and looks after the others
     gang.await_starts(master=1, worker=3, ps=1, evaluator=1)
     gang.tell(MASTER, 0)
@@ -303,7 +306,7 @@ def test_a_lost_replica_is_started_again_as_it_was(start: Start, name: str, how:
 def test_a_replica_is_started_five_times_more_each_time_later_and_then_with_its_gang(start: Start) -> None:
     code = "if NAME == 'worker-replica-0' and COPY < 7: end(-11)\nif NAME == 'worker-replica-0': end(0)\nobey()"
     gang = start(("master", "worker", "ps"), code)
-    wait_for(lambda: len(gang.restarts()), lambda count: count == 6, within_s=150)
+    eventually(lambda: len(gang.restarts()), lambda count: count == 6, within_s=150)
     gang.await_starts(master=2, worker=7, ps=2)
     gang.tell(MASTER, 0)
     assert gang.settle().outcome is JobState.SUCCEEDED
@@ -324,16 +327,16 @@ elif NAME == "master-replica-0":
 obey()
 """
     gang = start(SERVERS, code)
-    wait_for(lambda: gang.said("worker-replica-1"), lambda said: any("1241" in text for text in said))
+    eventually(lambda: gang.said("worker-replica-1"), lambda said: any("1241" in text for text in said))
     gang.kill("worker-replica-1")
     sentence = "restarted worker-replica-1 (killed by signal 9), resumed at step 1,204, 37 steps repeated"
-    wait_for(gang.sentences, lambda found: found == [sentence])
-    wait_for(lambda: "step 1300" in gang.said(MASTER), bool)
+    eventually(gang.sentences, lambda found: found == [sentence])
+    eventually(lambda: "step 1300" in gang.said(MASTER))
     gang.kill(PS)
     gang.await_starts(**(ALL_OF_SERVERS | {"worker": 3, "ps": 2}))
     (gang.signs / "later").touch()
     server = "restarted ps-replica-0 (killed by signal 9), resumed at step 1,290, 10 steps repeated"
-    wait_for(gang.sentences, lambda found: found == [sentence, server])
+    eventually(gang.sentences, lambda found: found == [sentence, server])
     gang.tell(MASTER, 0)
     assert gang.settle().outcome is JobState.SUCCEEDED
     [restarted, _] = gang.events("replica_restarted")
@@ -350,12 +353,12 @@ obey()
 def test_a_lost_member_of_an_all_reduce_group_restarts_the_group(start: Start, name: str) -> None:
     gang = start(GROUP, "print('step', 50 if COPY == 1 else 40, flush=True)\nobey()")
     gang.await_starts(**ALL_OF_GROUP)
-    wait_for(lambda: sum("step 50" in gang.said(each.name) for each in gang.launch.replicas), lambda n: n == 3)
+    eventually(lambda: sum("step 50" in gang.said(each.name) for each in gang.launch.replicas), lambda n: n == 3)
     before = {each for each, _, _ in gang.starts()}
     gang.kill(name)
     gang.await_starts(**twice(ALL_OF_GROUP))
     sentence = f"restarted the whole gang ({name} was killed by signal 9), resumed at step 40, 10 steps repeated"
-    wait_for(gang.sentences, lambda found: found == [sentence])
+    eventually(gang.sentences, lambda found: found == [sentence])
     gang.tell(MASTER, 0)
     assert gang.settle().outcome is JobState.SUCCEEDED
     configs = {each: {config for other, _, config in gang.starts() if other == each} for each in before}
@@ -367,7 +370,7 @@ def test_a_lost_master_restarts_the_gang_and_those_that_were_done(start: Start) 
     gang = start(SERVERS, "obey()")
     gang.await_starts(**ALL_OF_SERVERS)
     gang.tell(WORKER, 0)
-    wait_for(lambda: gang.events("replica_exited"), bool)
+    eventually(lambda: gang.events("replica_exited"))
     gang.kill(MASTER)
     gang.await_starts(**twice(ALL_OF_SERVERS))
     gang.tell(MASTER, 0)
@@ -402,7 +405,9 @@ def test_after_three_new_gangs_the_job_fails_and_names_the_replica(
 def test_members_that_do_not_hear_are_killed_before_the_gang_starts_again(start: Start) -> None:
     code = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nnote('deaf')\nobey()"
     gang = start(GROUP, code, grace_s=0.5)
-    wait_for(lambda: (gang.signs / "deaf").exists() and (gang.signs / "deaf").read_text().count("\n"), lambda n: n == 3)
+    eventually(
+        lambda: (gang.signs / "deaf").exists() and (gang.signs / "deaf").read_text().count("\n"), lambda n: n == 3
+    )
     gang.kill(WORKER)
     gang.await_starts(**twice(ALL_OF_GROUP))
     gang.tell(MASTER, 0)
@@ -534,7 +539,7 @@ obey()
     )
     gang = start(SERVERS, code)
     gang.await_starts(**ALL_OF_SERVERS)
-    remains = wait_for(lambda: _left(gang, WORKER), lambda left: len(left) == 4)
+    remains = eventually(lambda: _left(gang, WORKER), lambda left: len(left) == 4)
     gang.kill(WORKER)
     gang.await_starts(**(ALL_OF_SERVERS | {"worker": 3}))
     assert not any(_alive(pid) for pid in remains)
@@ -555,7 +560,7 @@ obey()
     )
     gang = start(SERVERS, code)
     gang.await_starts(**ALL_OF_SERVERS)
-    others = wait_for(lambda: _left(gang, "worker-replica-1"), lambda left: len(left) == 3)
+    others = eventually(lambda: _left(gang, "worker-replica-1"), lambda left: len(left) == 3)
     gang.kill(WORKER)
     gang.await_starts(**(ALL_OF_SERVERS | {"worker": 3}))
     assert all(_alive(pid) for pid in others)
@@ -573,8 +578,8 @@ def test_many_losses_at_once_make_no_twins(start: Start) -> None:
     for pid in (gang.pid(MASTER), gang.pid(PS)):
         with contextlib.suppress(ProcessLookupError):  # the supervisor may have ended it over the other one
             os.kill(pid, signal.SIGKILL)
-    wait_for(gang.counts, lambda counts: counts[MASTER] == 2 and min(counts.values()) >= 2)
-    wait_for(lambda: len(gang.processes()), lambda count: count >= 10)
+    eventually(gang.counts, lambda counts: counts[MASTER] == 2 and min(counts.values()) >= 2)
+    eventually(lambda: len(gang.processes()), lambda count: count >= 10)
     gang.tell(MASTER, 0)
     assert gang.settle().outcome is JobState.SUCCEEDED
 
@@ -612,7 +617,7 @@ def test_the_engine_kills_what_it_is_asked_to(start: Start) -> None:
 
 def test_a_gang_can_be_cancelled_while_a_replica_waits_to_start_again(start: Start) -> None:
     gang = start(SERVERS, "end(-9) if NAME == 'worker-replica-0' else obey()")
-    wait_for(lambda: gang.counts().get(WORKER, 0), lambda count: count >= 4)  # the next one is four seconds away
+    eventually(lambda: gang.counts().get(WORKER, 0), lambda count: count >= 4)  # the next one is four seconds away
     gang.engine.cancel(gang.folder)
     assert gang.settle().outcome is JobState.CANCELLED
     assert gang.events("replica_started", "stopping")[-1]["event"] == "stopping"
@@ -620,11 +625,13 @@ def test_a_gang_can_be_cancelled_while_a_replica_waits_to_start_again(start: Sta
 
 def test_a_gang_can_be_cancelled_while_it_is_stopped_to_start_again(start: Start) -> None:
     gang = start(GROUP, "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nnote('deaf')\nobey()", grace_s=90.0)
-    wait_for(lambda: (gang.signs / "deaf").exists() and (gang.signs / "deaf").read_text().count("\n"), lambda n: n == 3)
+    eventually(
+        lambda: (gang.signs / "deaf").exists() and (gang.signs / "deaf").read_text().count("\n"), lambda n: n == 3
+    )
     gang.kill(WORKER)
-    wait_for(lambda: gang.events("replica_exited"), bool)
+    eventually(lambda: gang.events("replica_exited"))
     gang.engine.cancel(gang.folder)
-    wait_for(lambda: gang.events("stopping"), bool)
+    eventually(lambda: gang.events("stopping"))
     for name in (MASTER, "worker-replica-1"):
         gang.tell(name, 0)
     assert gang.settle().outcome is JobState.CANCELLED

@@ -16,7 +16,7 @@ import pytest
 from trainshed.attempts.journal import RestartRecord, read_record
 from trainshed.domain.jobs.job import TERMINAL_STATES
 from trainshed.node.supervisor.start_order import MAX_DELAY_S
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.job_logs import records
 from trainshed.testing.workloads.submitter import Submitter
@@ -182,7 +182,7 @@ class Run:
             assert job["state"] in ("QUEUED", "PREPARING", "RUNNING"), (job, self._jobs.lines(self._job)[-30:])
             return look()
 
-        return wait_for(still, good, within_s=WAIT_S)
+        return eventually(still, good, within_s=WAIT_S)
 
     def restarts(self) -> list[RestartRecord]:
         return list(read_record(self._jobs.attempt(self._job)).restarts)

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from trainshed.testing.cache import link_runtimes
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.deployer import Deployer
 
@@ -198,7 +198,7 @@ def test_a_version_that_always_crashes_is_unhealthy_and_says_so(deployer: Deploy
     flag.touch()
     with Watched(neighbour):
         os.kill(deployer.details("v1")["hosts"][0]["pid"], signal.SIGKILL)
-        status, answer = wait_for(
+        status, answer = eventually(
             lambda: deployer.ask("v1", 1), lambda seen: "is unhealthy" in str(seen[1]), within_s=150
         )
     assert status == 503
@@ -215,15 +215,15 @@ def test_what_a_model_started_does_not_outlive_its_host(deployer: Deployer, tmp_
     child = int(pids.read_text())
     assert psutil.pid_exists(child)
     deployer.finish(deployer.delete("v1"))
-    wait_for(lambda: _lives(child), lambda lives: not lives)
+    eventually(lambda: _lives(child), lambda lives: not lives)
 
 
 def test_a_killed_host_is_back_soon(deployer: Deployer) -> None:
     details = deployer.deploy_routine("v1", manualScaling={"nodes": 2})
-    details = wait_for(lambda: deployer.details("v1"), lambda seen: _ready(seen) == 2)
+    details = eventually(lambda: deployer.details("v1"), lambda seen: _ready(seen) == 2)
     os.kill(details["hosts"][0]["pid"], signal.SIGKILL)
     assert deployer.until_answers("v1", 1) < BACK_S
-    wait_for(lambda: deployer.details("v1"), lambda seen: _ready(seen) == 2)
+    eventually(lambda: deployer.details("v1"), lambda seen: _ready(seen) == 2)
 
 
 def _ready(details: dict[str, Any]) -> int:
@@ -252,7 +252,7 @@ def test_links_in_a_model_are_refused_by_name(deployer: Deployer) -> None:
 
 def test_a_cancelled_creation_leaves_no_process(deployer: Deployer) -> None:
     operation = deployer.create_routine("v1", load="time.sleep(3600)")
-    wait_for(lambda: deployer.details("v1")["progress"], lambda text: text == "Loading the model.")
+    eventually(lambda: deployer.details("v1")["progress"], lambda text: text == "Loading the model.")
     deployer.server.call("POST", f"/v1/{operation['name']}:cancel", {})
     finished = deployer.finish(operation)
     assert finished["error"] == {"code": 1, "message": "Create Version was cancelled."}
@@ -265,7 +265,7 @@ def test_hosts_die_with_a_killed_server_and_the_next_one_serves_again(own: Runni
     deployer.deploy_routine("v2", autoScaling={"minNodes": 0})
     host = deployer.details("v1")["hosts"][0]["pid"]
     own.kill()
-    wait_for(lambda: _lives(host), lambda lives: not lives)
+    eventually(lambda: _lives(host), lambda lives: not lives)
     own.start()
     assert deployer.get("v1")["state"] == "READY"
     deployer.until_answers("v1", 1)
@@ -280,7 +280,7 @@ def test_a_server_killed_in_a_creation_goes_on_with_it(own: RunningServer, tmp_p
     go = tmp_path / "go"
     wait = f"while not os.path.exists({str(go)!r}): time.sleep(0.01)"
     operation = deployer.create_routine("v1", load=wait)
-    wait_for(lambda: deployer.details("v1")["progress"], lambda text: text == "Loading the model.")
+    eventually(lambda: deployer.details("v1")["progress"], lambda text: text == "Loading the model.")
     own.kill()
     own.start()
     assert deployer.get("v1")["state"] == "CREATING"

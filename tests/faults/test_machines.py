@@ -16,7 +16,7 @@ import pytest
 from trainshed.testing.clusters import machines
 from trainshed.testing.clusters.gangs import alive
 from trainshed.testing.clusters.machines import Network, TestMachine, can_make_namespaces, remove_orphans
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 
 HELLO = "import socket, sys, time; here = socket.create_server((sys.argv[1], 8765)); time.sleep(1000)"
 ASK = "import socket, sys; socket.create_connection((sys.argv[1], 8765), timeout=2).close(); print('reached')"
@@ -33,7 +33,7 @@ def network(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Network]
 
 def listening(machine: TestMachine, tmp_path: Path) -> None:
     machine.start([sys.executable, "-c", HELLO, machine.host], tmp_path / "log")
-    wait_for(lambda: reached(machine, machine.host), bool, within_s=60.0)
+    eventually(lambda: reached(machine, machine.host), within_s=60.0)
 
 
 def reached(machine: TestMachine, host: str) -> bool:
@@ -50,7 +50,9 @@ def test_machines_reach_each_other_until_one_is_cut_off(network: Network, tmp_pa
     if network.isolated:  # on loopback the kernel still takes connections in for a process that stands still
         assert not reached(other, one.host)
     one.mend()
-    wait_for(lambda: reached(other, one.host), bool, within_s=60.0)  # the kernel tells of a cable within a second or so
+    eventually(
+        lambda: reached(other, one.host), bool, within_s=60.0
+    )  # the kernel tells of a cable within a second or so
 
 
 def test_a_machine_has_files_of_its_own_and_what_is_shared(network: Network, tmp_path: Path) -> None:
@@ -80,7 +82,7 @@ def test_what_is_killed_is_gone_with_what_it_started(network: Network, tmp_path:
     one, other = network.machine("one"), network.machine("other")
     for machine in (one, other):
         machine.start(["sh", "-c", "setsid sleep 1000 & sleep 1000"], tmp_path / "log")
-        wait_for(machine.pids, lambda pids: len(pids) >= 3, within_s=60.0)
+        eventually(machine.pids, lambda pids: len(pids) >= 3, within_s=60.0)
     pids = one.pids()
     one.kill()
     assert one.pids() == []
@@ -92,14 +94,16 @@ def test_a_paused_machine_stands_still(network: Network, tmp_path: Path) -> None
     machine = network.machine("one")
     counter = machine.inside("home/count")
     machine.start([sys.executable, "-c", COUNT, counter], tmp_path / "log")
-    size = wait_for(lambda: _size(machine.folder / "home" / "count"), lambda now: now > 3, within_s=60.0)
+    size = eventually(lambda: _size(machine.folder / "home" / "count"), lambda now: now > 3, within_s=60.0)
     machine.pause()
-    wait_for(lambda: {_state(pid) for pid in machine.pids()}, {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}.issuperset)
+    eventually(
+        lambda: {_state(pid) for pid in machine.pids()}, {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}.issuperset
+    )
     size = _size(machine.folder / "home" / "count")
     assert machine.run(["true"]).returncode == 0  # what starts now is not paused, and takes its time
     assert _size(machine.folder / "home" / "count") == size
     machine.resume()
-    wait_for(lambda: _size(machine.folder / "home" / "count"), lambda now: now > size, within_s=60.0)
+    eventually(lambda: _size(machine.folder / "home" / "count"), lambda now: now > size, within_s=60.0)
 
 
 def _state(pid: int) -> str:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,6 +25,7 @@ import pytest
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.domain.objects import ObjectDraft
 from trainshed.errors import DiskFullError
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
 
 BUCKET = "fault-objects"
@@ -69,13 +71,6 @@ def send_cut(server: RunningServer, path: str, data: bytes, *, cut: int, method:
         connection.sendall("\r\n".join([*lines, "", ""]).encode() + data[:cut])
 
 
-def until(condition: Any, *, within_s: float = 90.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-
-
 def staged(server: RunningServer) -> list[Path]:
     return list((server.home / "uploads").glob("put-*"))
 
@@ -85,7 +80,7 @@ def test_an_upload_cut_anywhere_leaves_the_old_object_and_no_file(shared: Runnin
     assert call(shared, "POST", media("cut"), b"old")[0] == 200
     data = os.urandom(5 << 20)
     send_cut(shared, media("cut"), data, cut=int(len(data) * share))
-    until(lambda: not staged(shared))
+    eventually(lambda: not staged(shared))
     assert get(shared, "cut")[:2] == (200, b"old")
 
 
@@ -99,7 +94,7 @@ def test_a_resumable_upload_goes_on_after_a_cut_and_a_killed_server(own_server: 
     send_cut(
         server, session, data, cut=3 << 20, method="PUT", head=f"Content-Range: bytes 0-{len(data) - 1}/{len(data)}"
     )
-    until(lambda: next((server.home / "uploads").glob("*.data")).stat().st_size > 2 << 20)
+    eventually(lambda: next((server.home / "uploads").glob("*.data")).stat().st_size > 2 << 20)
     server.kill()
     server.start()
     status, _, headers = call(server, "PUT", session, b"", content_range=f"bytes */{len(data)}")
@@ -133,7 +128,7 @@ def test_a_killed_server_leaves_no_half_object_and_its_successor_tidies_up(own_s
     with ThreadPoolExecutor(4) as pool:
         for worker in range(4):
             pool.submit(write, worker)
-        until(lambda: len(acknowledged) > 30)
+        eventually(lambda: len(acknowledged) > 30)
         server.kill()
         stop.set()
     server.start()
@@ -324,7 +319,7 @@ def test_a_server_killed_while_it_composes_copies_and_deletes_leaves_whole_objec
         going.set()
         with ThreadPoolExecutor(4) as pool:
             workers = [pool.submit(loop, worker, done, going) for worker in range(4)]
-            until(lambda done=done, kill=kill: len(done) > 25 + 7 * kill)
+            eventually(partial(len, done), (25 + 7 * kill).__lt__)
             server.kill()
             going.clear()
             for worker in workers:

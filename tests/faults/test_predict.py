@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -23,7 +23,7 @@ from trainshed.config import Settings
 from trainshed.domain.models.hosting import ServingState
 from trainshed.gateway import host_connection
 from trainshed.gateway.routes import ModelRoute, VersionRoute
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.fakes.hosts import FakeHost, answering
 from trainshed.testing.processes.gateway import RunningGateway
 from trainshed.testing.processes.servers import Caller
@@ -55,10 +55,6 @@ def shed(tmp_path: Path, host: FakeHost, timeout_s: float) -> Iterator[RunningGa
 
 def ask(shed: RunningGateway, body: object = GOOD, **headers: str) -> tuple[int, object]:
     return Caller(shed.url)("POST", PATH, token=shed.token, body=body, headers=headers)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    wait_for(condition, bool)
 
 
 def connected(shed: RunningGateway) -> socket.socket:
@@ -184,8 +180,8 @@ class TestTime:
         host.behaviour = answering("late", after_s=300)
         status, body = ask(shed)
         assert (status, json.loads(json.dumps(body))["error"]["status"]) == (504, "DEADLINE_EXCEEDED")
-        until(lambda: shed.control_plane.unresponsive == [host.address.key])
-        until(lambda: len(host.cancelled) == 1)
+        eventually(lambda: shed.control_plane.unresponsive == [host.address.key])
+        eventually(lambda: len(host.cancelled) == 1)
 
 
 class TestLoss:
@@ -196,8 +192,8 @@ class TestLoss:
             with connected(shed) as client:
                 request = head(shed, f"content-length: {len(body)}").replace(PATH.encode(), spelling.encode())
                 client.sendall(request + body)
-                wait_for(lambda: len(host.seen), number.__lt__)
-        until(lambda: len(host.cancelled) == 2)
+                eventually(lambda: len(host.seen), number.__lt__)
+        eventually(lambda: len(host.cancelled) == 2)
 
     def test_a_client_that_goes_away_while_the_version_wakes_asks_nobody(
         self, shed: RunningGateway, host: FakeHost
@@ -207,8 +203,8 @@ class TestLoss:
         before, body = len(host.seen), json.dumps(GOOD).encode()
         with connected(shed) as client:
             client.sendall(head(shed, f"content-length: {len(body)}") + body)
-            until(lambda: len(shed.control_plane.activations) == 1)
-        until(lambda: shed.connections == 0)  # the server has heard that the client is gone
+            eventually(lambda: len(shed.control_plane.activations) == 1)
+        eventually(lambda: shed.connections == 0)  # the server has heard that the client is gone
         shed.publish("m", host.address)
         assert ask(shed)[0] == 200
         assert len(host.seen) == before + 1
@@ -241,7 +237,7 @@ class TestLoss:
         before = len(host.seen)
         for caller in callers:
             caller.start()
-        until(lambda: len(host.seen) == before + 5)
+        eventually(lambda: len(host.seen) == before + 5)
         host.stop()
         for caller in callers:
             caller.join()
@@ -300,7 +296,7 @@ class TestOverload:
         for thread in threads:
             thread.start()
         try:
-            wait_for(lambda: outcomes[429], (180).__eq__)
+            eventually(lambda: outcomes[429], (180).__eq__)
         finally:
             full.set()
         for thread in threads:
@@ -327,7 +323,7 @@ def test_a_stopping_server_answers_what_it_has(shed: RunningGateway, host: FakeH
     caller = threading.Thread(target=lambda: results.append(ask(shed)))
     before = len(host.seen)
     caller.start()
-    until(lambda: len(host.seen) > before)
+    eventually(lambda: len(host.seen) > before)
     shed.stop()
     caller.join()
     assert results == [(200, {"predictions": "last output"})]
@@ -339,4 +335,4 @@ def test_nothing_is_left_open(shed: RunningGateway) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(200):
         assert ask(shed)[0] == 200
-    until(lambda: len(os.listdir("/proc/self/fd")) <= before + 3)
+    eventually(lambda: len(os.listdir("/proc/self/fd")) <= before + 3)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from trainshed.certificates import ensure_certificates
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import Caller, RunningServer
 
 PROJECT = "faults-proxy"
@@ -207,7 +207,7 @@ def test_clients_that_break_off_leave_nothing_behind(server: RunningServer) -> N
             begun.sendall(b"PUT / HTTP/1.1\r\nHost: www.googleapis.com\r\nContent-Length: 10\r\n\r\nabc")
             begun.close()
     assert Caller(server.url)("GET", "/healthz")[0] == 200
-    wait_for(lambda: len(list(Path(f"/proc/{server.pid}/fd").iterdir())), lambda now: now <= before + 5)
+    eventually(lambda: len(list(Path(f"/proc/{server.pid}/fd").iterdir())), lambda now: now <= before + 5)
 
 
 # -- Google's names on the TLS port

@@ -23,7 +23,7 @@ from trainshed.errors import EngineUnavailableError
 from trainshed.node.remote.workspace import model_folder
 from trainshed.serving.frames import FrameKind, auth_frame, pack_request
 from trainshed.testing.clusters.gangs import KEY, alive
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.fakes.local_bridge import LocalBridge
 from trainshed.testing.fakes.scripted_hosts import ship_scripted
 
@@ -98,7 +98,7 @@ def seen(hosts: RayHostEngine, key: str) -> HostStatus:
 
 
 def in_phase(hosts: RayHostEngine, key: str, phase: HostPhase) -> HostStatus:
-    return wait_for(lambda: seen(hosts, key), lambda found: found.phase is phase)
+    return eventually(lambda: seen(hosts, key), lambda found: found.phase is phase)
 
 
 def test_a_host_gets_ready_and_answers_behind_its_secret(
@@ -108,13 +108,13 @@ def test_a_host_gets_ready_and_answers_behind_its_secret(
     place = in_phase(hosts, key, HostPhase.READY).endpoint
     assert place is not None
     assert place.host == "127.0.0.1"
-    wait_for(lambda: hosts.stats(key).get("requests"), (7).__eq__)  # it tells nothing if it can't at once
+    eventually(lambda: hosts.stats(key).get("requests"), (7).__eq__)  # it tells nothing if it can't at once
     with socket.create_connection((place.host, place.port), timeout=60) as stranger:
         stranger.sendall(auth_frame("a guess") + pack_request(1, FrameKind.STATS, b""))
         assert stranger.recv(1) == b""
     [gang] = bridge.gangs()
     assert gang.startswith(f"{GANG_PREFIX}p/m/v/0-")
-    wait_for(lambda: hosts.memory_use(key)[1], lambda size: size > 1 << 20)
+    eventually(lambda: hosts.memory_use(key)[1], lambda size: size > 1 << 20)
 
 
 def test_the_secret_is_on_no_command_line_and_in_no_log(hosts: RayHostEngine, spec: HostSpec) -> None:
@@ -140,8 +140,8 @@ def test_a_drained_host_ends_and_leaves_nothing(hosts: RayHostEngine, spec: Host
     in_phase(hosts, key, HostPhase.READY)
     hosts.drain(key)
     assert in_phase(hosts, key, HostPhase.ENDED).message.startswith("The host ended with the exit status 0.")
-    wait_for(bridge.gangs, lambda gangs: gangs == [])
-    wait_for(lambda: list((hosts.folder("p", "m", "v") / "remote").iterdir()), lambda left: left == [])
+    eventually(bridge.gangs, lambda gangs: gangs == [])
+    eventually(lambda: list((hosts.folder("p", "m", "v") / "remote").iterdir()), lambda left: left == [])
 
 
 def test_a_killed_host_is_killed_there(hosts: RayHostEngine, spec: HostSpec, bridge: LocalBridge) -> None:
@@ -150,7 +150,7 @@ def test_a_killed_host_is_killed_there(hosts: RayHostEngine, spec: HostSpec, bri
     [actor] = bridge.actors.values()
     hosts.kill(key, reason="It was asked for.")
     assert in_phase(hosts, key, HostPhase.ENDED).message == "It was asked for."
-    wait_for(lambda: alive(actor.agent_pid), lambda runs: not runs)
+    eventually(lambda: alive(actor.agent_pid), lambda runs: not runs)
 
 
 def test_a_host_whose_node_is_lost_says_so(hosts: RayHostEngine, spec: HostSpec, bridge: LocalBridge) -> None:
@@ -164,7 +164,7 @@ def test_a_host_outlives_the_bridge(hosts: RayHostEngine, spec: HostSpec, bridge
     key = hosts.start(spec)
     in_phase(hosts, key, HostPhase.READY)
     bridge.stop()
-    wait_for(lambda: hosts.stats(key).get("requests"), (7).__eq__)  # it tells nothing if it can't at once
+    eventually(lambda: hosts.stats(key).get("requests"), (7).__eq__)  # it tells nothing if it can't at once
     bridge.start()
     hosts.drain(key)
     in_phase(hosts, key, HostPhase.ENDED)
@@ -182,7 +182,7 @@ def test_what_its_machine_says_before_is_for_the_log(tmp_path: Path, hosts: RayH
     (spec.model_dir / "more").write_text("which the node does not have, and nobody gives it")
     key = hosts.start(hosts.prepare(spec))
     log = hosts.folder("p", "m", "v") / "0.log"
-    wait_for(lambda: log.read_text() if log.exists() else "", lambda said: "Downloading the files" in said)
+    eventually(lambda: log.read_text() if log.exists() else "", lambda said: "Downloading the files" in said)
     assert seen(hosts, key).phase is HostPhase.STARTING
 
 
@@ -205,7 +205,7 @@ def test_reservations_of_an_earlier_server_are_released(
     tmp_path: Path, hosts: RayHostEngine, spec: HostSpec, bridge: LocalBridge
 ) -> None:
     hosts.start(spec)
-    wait_for(bridge.gangs, bool)
+    eventually(bridge.gangs)
     [name] = bridge.actors
     actor = bridge.actors.pop(name)
     hosts.close()
@@ -214,7 +214,7 @@ def test_reservations_of_an_earlier_server_are_released(
         Home(tmp_path / "home"), ship=lambda: ship_scripted(tmp_path / "shipped"), bridge=bridge, config=rules()
     )
     later.open(lambda: None)
-    wait_for(bridge.gangs, lambda gangs: gangs == [])
+    eventually(bridge.gangs, lambda gangs: gangs == [])
     later.close()
 
 

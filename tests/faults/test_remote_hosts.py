@@ -26,7 +26,7 @@ from trainshed.gateway import connection_pool as reaching
 from trainshed.gateway.routes import HostAddress
 from trainshed.node.process.ports import free_ports
 from trainshed.serving.frames import ANSWER_HEAD, FrameKind, auth_frame, pack_request
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.fakes.hosts import FakeHost, answering, echo
 from trainshed.testing.processes.callers import Callers
 from trainshed.testing.processes.gateway import RunningGateway
@@ -77,17 +77,17 @@ class TestGateway:
             host.behaviour = slowly
         shed.publish("m", *(host.address for host in pair))
         with Callers(partial(ask, shed), 4) as callers:
-            wait_for(lambda: min(len(host.seen) for host in pair), (10).__lt__)
+            eventually(lambda: min(len(host.seen) for host in pair), (10).__lt__)
         assert callers.wrong == []
 
     def test_a_lost_host_fails_no_request(self, shed: RunningGateway, pair: tuple[FakeHost, FakeHost]) -> None:
         pair[0].behaviour = answering("never", after_s=300)
         shed.publish("m", *(host.address for host in pair))
         with Callers(partial(ask, shed), 8) as callers:
-            wait_for(lambda: len(pair[0].seen), (2).__lt__)  # which wait there for an answer that will not come
+            eventually(lambda: len(pair[0].seen), (2).__lt__)  # which wait there for an answer that will not come
             pair[0].stop()
             before = callers.statuses[200]
-            wait_for(lambda: callers.statuses[200], (before + 20).__lt__)
+            eventually(lambda: callers.statuses[200], (before + 20).__lt__)
         assert callers.wrong == []
         bodies = Counter(body for _, body in pair[1].seen)
         assert all(bodies[body] for _, body in pair[0].seen)
@@ -105,7 +105,7 @@ class TestGateway:
         threads = [threading.Thread(target=send) for _ in range(6)]
         for thread in threads:
             thread.start()
-        wait_for(lambda: len(pair[0].seen), bool)
+        eventually(lambda: len(pair[0].seen))
         pair[0].stop()
         for thread in threads:
             thread.join()
@@ -139,7 +139,7 @@ class TestGateway:
         shed.publish("m", wrong)
         assert ask(shed)[0] == 503
         assert pair[0].seen == []
-        wait_for(lambda: shed.control_plane.unreachable, lambda keys: "wrong" in keys)
+        eventually(lambda: shed.control_plane.unreachable, lambda keys: "wrong" in keys)
         shed.publish("m", right)
         assert ask(shed) == (200, {"predictions": [1]})
 
@@ -154,7 +154,7 @@ class TestGateway:
             host, port = deaf.getsockname()
             silent = HostAddress(socket=Path(), key="deaf", endpoint=HostEndpoint(host=host, port=port, secret=SECRET))
             shed.publish("m", silent, pair[0].address)
-            wait_for(lambda: shed.control_plane.unreachable, lambda keys: "deaf" in keys)
+            eventually(lambda: shed.control_plane.unreachable, lambda keys: "deaf" in keys)
             assert ask(shed) == (200, {"predictions": [1]})
 
     def test_a_connection_that_is_lost_is_made_again(
@@ -166,7 +166,7 @@ class TestGateway:
         pair[0].cut()
         with Callers(partial(ask, shed), 4) as callers:
             seen = len(pair[0].seen)
-            wait_for(lambda: len(pair[0].seen), (seen + 5).__lt__)
+            eventually(lambda: len(pair[0].seen), (seen + 5).__lt__)
         assert callers.wrong == []
         assert shed.control_plane.unreachable == []
 
@@ -277,7 +277,7 @@ class TestHost:
                 except ConnectionResetError:
                     return False
 
-        wait_for(served, bool)
+        eventually(served)
 
 
 def test_a_host_that_others_can_reach_needs_a_secret(tmp_path: Path) -> None:

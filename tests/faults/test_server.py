@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import Caller, RunningServer
 from trainshed.testing.workloads.job_logs import records
 from trainshed.testing.workloads.submitter import Submitter
@@ -57,14 +57,14 @@ def test_a_job_outlives_its_server(own_server: RunningServer, tmp_path: Path) ->
     own_server.kill()
     log = jobs.attempt("steady") / "log.jsonl"
     without = len(records(log))
-    wait_for(lambda: len(records(log)), (without + 10).__lt__)  # it goes on without a server
+    eventually(lambda: len(records(log)), (without + 10).__lt__)  # it goes on without a server
     assert alive(pid)
     own_server.start()
     assert jobs.get("steady")["state"] == "RUNNING"  # the first answer of the new server already says so
     assert alive(pid)
 
     before = len(_numbers(jobs, "steady"))
-    wait_for(lambda: len(_numbers(jobs, "steady")), (before + 10).__lt__)  # the new server reads on
+    eventually(lambda: len(_numbers(jobs, "steady")), (before + 10).__lt__)  # the new server reads on
     enough.touch()
     done = jobs.wait("steady")
     assert done["state"] == "SUCCEEDED"
@@ -85,7 +85,7 @@ def test_a_job_that_ends_while_the_server_is_down_is_finished_by_the_next(
     jobs.wait("short", {"RUNNING"})
     own_server.kill()
     enough.touch()
-    wait_for(lambda: journal(jobs.attempt("short"))[-1]["event"], "ended".__eq__)
+    eventually(lambda: journal(jobs.attempt("short"))[-1]["event"], "ended".__eq__)
     own_server.start()
     assert jobs.wait("short")["state"] == "SUCCEEDED"
     assert jobs.lines("short")[-1] == "Job completed successfully."
@@ -169,14 +169,14 @@ def test_a_trainer_that_spoils_its_folder_spoils_nobody_elses_job(wide_server: R
         jobs.submit(
             f"spoils_{name}", f"{spoil}while not os.path.exists({str(signs)!r} + '/go'):\n    time.sleep(0.02)\n"
         )
-    wait_for(lambda: {path.name for path in signs.iterdir()}, lambda spoilt: spoilt == set(TAMPERING))
+    eventually(lambda: {path.name for path in signs.iterdir()}, lambda spoilt: spoilt == set(TAMPERING))
     jobs.submit("good", "print('fine')")
     assert jobs.wait("good")["state"] == "SUCCEEDED"  # the server has looked at the others many times
     (signs / "go").touch()
     for name in TAMPERING:
         jobs.wait(f"spoils_{name}")
     # What says that a job runs may be spoilt before it ends.
-    wait_for(lambda: [name for name in TAMPERING if marked(f"spoils_{name}")], lambda left: not left)
+    eventually(lambda: [name for name in TAMPERING if marked(f"spoils_{name}")], lambda left: not left)
     jobs.submit("later", "print('still fine')")
     assert jobs.wait("later")["state"] == "SUCCEEDED"
     assert wide_server.stop() == 0

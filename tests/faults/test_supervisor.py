@@ -30,7 +30,8 @@ from trainshed.engines.base import AttemptSpec, Replica
 from trainshed.engines.local.engine import LocalEngine, render
 from trainshed.engines.shipping import ship
 from trainshed.node.journal import Journal
-from trainshed.testing.contracts.engines import settle, wait_for
+from trainshed.testing.contracts.engines import settle
+from trainshed.testing.eventually import eventually
 from trainshed.testing.workloads.job_logs import records
 
 PYTHON = Path(sys.executable)
@@ -102,7 +103,7 @@ class Attempt:
         return [line["m"] for line in self.log(replica)]
 
     def wait_for_line(self, text: str) -> None:
-        wait_for(self.texts, lambda lines: text in lines)
+        eventually(self.texts, lambda lines: text in lines)
 
     def processes(self) -> list[int]:
         return _marked(self.mark)
@@ -181,7 +182,7 @@ def prepare(tmp_path: Path) -> Iterator[Start]:
 
 def _hydra(start: Start, **options: Any) -> Attempt:
     attempt = start(HYDRA + "print('ready', flush=True)\nforever()", **options)
-    wait_for(attempt.processes, lambda pids: len(pids) >= HYDRA_SIZE)
+    eventually(attempt.processes, lambda pids: len(pids) >= HYDRA_SIZE)
     attempt.wait_for_line("ready")
     return attempt
 
@@ -192,7 +193,7 @@ def test_killing_the_supervisor_ends_the_job_and_everything_it_started(start: St
     os.kill(started["pid"], signal.SIGKILL)
     attempt.settle(AttemptPhase.LOST)
     assert attempt.processes() == []
-    wait_for(lambda: _gone(started["reaper"]), bool)
+    eventually(lambda: _gone(started["reaper"]))
 
 
 def test_killing_the_reaper_ends_the_job_and_everything_it_started(start: Start) -> None:
@@ -203,7 +204,7 @@ def test_killing_the_reaper_ends_the_job_and_everything_it_started(start: Start)
     assert ended.outcome is JobState.FAILED
     assert "reaper process of this job was killed" in ended.message
     assert attempt.processes() == []
-    wait_for(lambda: _gone(started["pid"]), bool)
+    eventually(lambda: _gone(started["pid"]))
 
 
 def test_killing_the_supervisor_while_it_writes_leaves_a_journal_that_can_be_read(start: Start) -> None:
@@ -260,7 +261,7 @@ def test_a_stopped_trainer_can_be_cancelled(start: Start) -> None:
     attempt = start("import os, signal, time; print('ready', flush=True); os.kill(os.getpid(), signal.SIGSTOP)")
     attempt.wait_for_line("ready")
     pid = attempt.event("replica_started")["pid"]
-    wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0], lambda state: state == "T")
+    eventually(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0], lambda state: state == "T")
     attempt.engine.cancel(attempt.folder)
     assert attempt.settle(AttemptPhase.ENDED).outcome is JobState.CANCELLED
     assert attempt.event("replica_exited")["signal"] == signal.SIGTERM
@@ -513,7 +514,7 @@ print("\\n".join("line %d" % n for n in range(20_000)))
     filler = _fill(small_disk)
     (tmp_path / "full").touch()
     pid = attempt.event("replica_started")["pid"]
-    wait_for(lambda: _gone(pid), bool)
+    eventually(lambda: _gone(pid))
     filler.unlink()
     assert attempt.settle(AttemptPhase.ENDED).outcome is JobState.SUCCEEDED
     kept = [text for text in attempt.texts() if text.startswith("line ")]
@@ -686,7 +687,7 @@ def test_a_job_can_be_cancelled_while_its_packages_are_installed(start: Start, t
     sign = tmp_path / "building"
     setup = f"import time\nopen({str(sign)!r}, 'w').close()\ntime.sleep(60)\n"
     attempt = start("", packages=(_sdist(tmp_path / "t.tar.gz", setup, TASK),), module="trainer.task", grace_s=1.0)
-    wait_for(sign.exists, bool)
+    eventually(sign.exists)
     assert attempt.seen().phase is AttemptPhase.PREPARING
     attempt.engine.cancel(attempt.folder)
     assert attempt.settle(AttemptPhase.ENDED).outcome is JobState.CANCELLED

@@ -25,7 +25,8 @@ from trainshed.engines.shipping import ship
 from trainshed.node.process.ports import free_ports
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.testing.cache import runtime_python
-from trainshed.testing.contracts.engines import EngineContract, settle, wait_for
+from trainshed.testing.contracts.engines import EngineContract, settle
+from trainshed.testing.eventually import eventually
 from trainshed.testing.workloads.job_logs import records
 
 PYTHON = Path(sys.executable)
@@ -114,14 +115,14 @@ class Shed:
 
     def warm_up(self) -> int:
         """Wait for the process that the last launch started; its pid."""
-        wait_for(self.sockets, bool, within_s=_WAIT_S)
+        eventually(self.sockets, within_s=_WAIT_S)
         [pid] = self.pids()
         return pid
 
     def close(self) -> None:
         for engine in self.engines:
             engine.warm.close()
-        wait_for(self.pids, lambda pids: not pids)
+        eventually(self.pids, lambda pids: not pids)
 
 
 def warm_pids(folder: Path) -> list[int]:
@@ -202,11 +203,13 @@ def test_killing_the_warm_process_ends_no_job_and_the_next_one_starts_cold(warm_
     warm_shed.settle(running, AttemptPhase.RUNNING)
     assert warm_shed.start(running) == "warm"
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: gone(pid), bool)
+    eventually(lambda: gone(pid))
     cold = warm_shed.run("cold", "pass")
     assert warm_shed.start(cold) == "cold"
     assert "Started cold, with a new Python: no warm process of its runtime was ready." in warm_shed.texts(cold)
-    wait_for(lambda: warm_shed.start(warm_shed.run(f"later-{os.urandom(4).hex()}", "pass")), lambda how: how == "warm")
+    eventually(
+        lambda: warm_shed.start(warm_shed.run(f"later-{os.urandom(4).hex()}", "pass")), lambda how: how == "warm"
+    )
     assert warm_shed.settle(running, AttemptPhase.RUNNING)
     warm_shed.finish(running)
     assert warm_shed.settle(running, AttemptPhase.ENDED).outcome is JobState.SUCCEEDED
@@ -246,7 +249,7 @@ def test_the_next_server_finds_the_warm_process_again(warm_shed: Shed) -> None:
 
 def test_the_next_server_starts_one_for_a_runtime_in_use(warm_shed: Shed) -> None:
     warm_shed.engine.warm.close()
-    wait_for(warm_shed.pids, lambda pids: not pids)
+    eventually(warm_shed.pids, lambda pids: not pids)
     assert not warm_shed.sockets()
     warm_shed.engine = warm_shed.open()
     warm_shed.engine.warm.begin()
@@ -259,7 +262,7 @@ def test_what_an_older_version_left_is_removed_and_ends(warm_shed: Shed) -> None
     warm_shed.modules = ("fractions",)
     warm_shed.open().warm.begin()
     assert not list(warm_shed.home.warm.iterdir())
-    wait_for(lambda: gone(old), bool)
+    eventually(lambda: gone(old))
 
 
 def test_one_odd_job_does_not_displace_the_warm_process_but_two_do(warm_shed: Shed) -> None:
@@ -269,7 +272,7 @@ def test_one_odd_job_does_not_displace_the_warm_process_but_two_do(warm_shed: Sh
     assert warm_shed.pids() == [pid]
     warm_shed.run("odd-1", "pass", PYTHONHASHSEED="0")
     warm_shed.run("odd-2", "pass", PYTHONHASHSEED="0")
-    wait_for(lambda: gone(pid), bool)
+    eventually(lambda: gone(pid))
     warm_shed.warm_up()
     assert warm_shed.start(warm_shed.run("odd-3", "pass", PYTHONHASHSEED="0")) == "warm"
 
@@ -278,8 +281,8 @@ def test_modules_that_cannot_be_imported_are_tried_once(tmp_path: Path) -> None:
     shed = Shed(tmp_path / "shed", modules=("no_such_module",))
     assert shed.start(shed.run("first", "pass")) == "cold"
     [log] = shed.home.warm.glob("*/log")
-    wait_for(log.read_text, lambda text: "No module named 'no_such_module'" in text)
-    wait_for(shed.pids, lambda pids: not pids)
+    eventually(log.read_text, lambda text: "No module named 'no_such_module'" in text)
+    eventually(shed.pids, lambda pids: not pids)
     written = log.stat().st_mtime_ns
     assert shed.start(shed.run("second", "pass")) == "cold"
     assert log.stat().st_mtime_ns == written
@@ -328,7 +331,7 @@ def test_without_a_server_it_stays_only_for_so_long(tmp_path: Path, patience_s: 
     (folder / "spec.json").write_text(json.dumps(spec))
     with subprocess.Popen([PYTHON, ship(tmp_path / "node") / "run.py", "warm", folder]) as process:
         if patience_s:
-            wait_for((folder / "socket").exists, bool)
+            eventually((folder / "socket").exists)
             assert process.poll() is None
             (folder / "socket").unlink()
         assert process.wait(_WAIT_S) == 0

@@ -19,7 +19,7 @@ from google.oauth2.credentials import Credentials
 
 from trainshed.errors import AbortedError, UnavailableError
 from trainshed.store.database import Database
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.fakes.deployments import FakeDeployments
 from trainshed.testing.processes.gateway import RunningGateway
 from trainshed.testing.processes.servers import Caller
@@ -112,7 +112,7 @@ def model(ml: Any, name: str, **fields: Any) -> str:
 
 def finished(ml: Any, operation: dict[str, Any]) -> dict[str, Any]:
     """Wait for an operation as clients do."""
-    found: dict[str, Any] = wait_for(
+    found: dict[str, Any] = eventually(
         ml.operations().get(name=operation["name"]).execute, lambda found: bool(found.get("done"))
     )
     return found

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import io
 import json
-import time
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from google.oauth2.credentials import Credentials
 from trainshed.domain.operations import Operation
 from trainshed.store.database import Database
 from trainshed.store.operations import OperationStore
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import Caller, RunningServer
 
 with warnings.catch_warnings():  # httplib2 still calls pyparsing by its old names
@@ -112,14 +112,12 @@ def held(ml: Any) -> Iterator[None]:
 
 
 def wait_for(ml: Any, job_id: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
+    def get() -> dict[str, Any]:
         found: dict[str, Any] = ml.jobs().get(name=f"{PARENT}/jobs/{job_id}").execute()
-        if condition(found):
-            return found
-        assert found["state"] not in ("FAILED", "SUCCEEDED"), found
-        time.sleep(0.1)
-    raise AssertionError(f"{job_id} did not get there: {found}")
+        assert condition(found) or found["state"] not in ("FAILED", "SUCCEEDED"), found
+        return found
+
+    return eventually(get, condition, within_s=120, interval_s=0.1)
 
 
 def job(job_id: str, **changes: Any) -> dict[str, Any]:

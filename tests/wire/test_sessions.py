@@ -16,7 +16,7 @@ import pytest
 from trainshed.api.app import ROUTES
 from trainshed.api.http.routing import Route
 from trainshed.domain.iam import Access
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import HttpAnswer, RunningServer, ask
 
 PROJECT, BUCKET = "session-project", "session-bucket"
@@ -236,7 +236,7 @@ def test_a_session_ends_no_later_than_its_token(server: RunningServer) -> None:
         if (answer := browser(server, "POST", SESSION, {"token": token})).status == 200:
             break
     assert answer.status == 200, answer.body
-    wait_for(lambda: browser(server, "GET", SESSION).status, lambda status: status != 200)
+    eventually(lambda: browser(server, "GET", SESSION).status, lambda status: status != 200)
     assert browser(server, "GET", SESSION).status == 401
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import Caller, RunningServer
 from trainshed.testing.workloads.submitter import Submitter
 
@@ -68,7 +68,7 @@ def test_a_held_request_costs_no_other_one_its_answer(submitter: Submitter) -> N
     address = urlsplit(server.url)
     cursor = server.call("GET", f"{OWN}/jobs/printer/logs?search=never&before=end")["cursor"]
     Caller(server.url)("GET", "/after-those-before")
-    wait_for(server.log.read_text, lambda log: "path=/after-those-before " in log)  # a line may come after its answer
+    eventually(server.log.read_text, lambda log: "path=/after-those-before " in log)  # a line may come after its answer
     held, before = [], held_ms(server)
     try:
         for _ in range(60):

@@ -14,7 +14,7 @@ from trainshed.domain.models.hosting import ServingState
 from trainshed.domain.models.version import VersionState
 from trainshed.errors import NotFoundError
 from trainshed.gateway.routes import HostAddress
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.fakes.scripted_deployments import Shed
 
 
@@ -42,23 +42,23 @@ def test_a_stuck_host_is_replaced(shed: Shed) -> None:
     shed.until("v1")
     [host] = shed.route("v1").hosts
     shed.deployments.host_unresponsive(host.key)
-    wait_for(lambda: shed.route("v1"), lambda route: route.hosts not in ((), (host,)))
+    eventually(lambda: shed.route("v1"), lambda route: route.hosts not in ((), (host,)))
 
 
 def test_scaling_up_and_down(shed: Shed) -> None:
     shed.create("v1", manualScaling={"nodes": 3})
     shed.until("v1")
-    route = wait_for(lambda: shed.route("v1"), lambda route: len(route.hosts) == 3)
+    route = eventually(lambda: shed.route("v1"), lambda route: len(route.hosts) == 3)
     routed: list[tuple[HostAddress, ...]] = []
     shed.routes.listen(lambda: routed.append(shed.route("v1").hosts))
     told = orjson.loads((shed.hosts.folder("p", "m", "v1") / "2.json").read_bytes())
     assert (told["threads"], told["memory_bytes"]) == (1, 2 << 30)
 
     operation = shed.rescale(1)
-    wait_for(lambda: route.hosts[:1] in routed, bool)  # until one takes its place that has the whole machine
-    wait_for(lambda: len(shed.deployments.hosts("p", "m", "v1")), lambda count: count == 1)
-    wait_for(lambda: [host.key for host in route.hosts[1:]] in shed.traffic.waits, bool)
-    assert wait_for(lambda: shed.operations.get("p", operation.id), lambda found: found.done).response is not None
+    eventually(lambda: route.hosts[:1] in routed)  # until one takes its place that has the whole machine
+    eventually(lambda: len(shed.deployments.hosts("p", "m", "v1")), lambda count: count == 1)
+    eventually(lambda: [host.key for host in route.hosts[1:]] in shed.traffic.waits)
+    assert eventually(lambda: shed.operations.get("p", operation.id), lambda found: found.done).response is not None
     shed.until("v1")
 
 
@@ -67,14 +67,14 @@ def test_an_update_is_done_when_the_new_hosts_answer(shed: Shed) -> None:
     shed.behave(shed.until("v1"), "print", "hang")
     operation = shed.rescale(2)
     printed = shed.hosts.folder("p", "m", "v1") / "1.log"
-    wait_for(lambda: printed.exists() and printed.stat().st_size, bool)  # it has read what it shall do
+    eventually(lambda: printed.exists() and printed.stat().st_size)  # it has read what it shall do
     hosts = shed.deployments.hosts("p", "m", "v1")
     assert [host["state"] for host in hosts] == ["READY", "STARTING"]
     assert shed.models.version("p", "m", "v1").state is VersionState.UPDATING
     assert len(shed.route("v1").hosts) == 1, "it answers meanwhile"
     shed.behave(shed.models.version("p", "m", "v1"))
     os.kill(hosts[1]["pid"], 9)
-    done = wait_for(lambda: shed.operations.get("p", operation.id), lambda found: found.done)
+    done = eventually(lambda: shed.operations.get("p", operation.id), lambda found: found.done)
     assert len(shed.route("v1").hosts) == 2
     assert done.response is not None
     assert done.response["state"] == "READY"
@@ -86,7 +86,7 @@ def test_an_update_that_no_host_survives_ends_too(shed: Shed) -> None:
     version = shed.until("v1")
     shed.behave(version, "fail")
     operation = shed.rescale(6)
-    assert wait_for(lambda: shed.operations.get("p", operation.id), lambda found: found.done).done
+    assert eventually(lambda: shed.operations.get("p", operation.id), lambda found: found.done).done
     assert shed.until("v1").nodes == 6
     assert len(shed.route("v1").hosts) == 1, "the host of before answers still"
 
@@ -99,12 +99,12 @@ def test_one_that_nobody_calls_sleeps_until_it_is_called(tmp_path: Path) -> None
     version = shed.until("v1")
     route = shed.until_route("v1", ServingState.SLEEPING)
     assert route.hosts == ()
-    wait_for(lambda: shed.deployments.hosts("p", "m", "v1"), lambda hosts: hosts == [])
+    eventually(lambda: shed.deployments.hosts("p", "m", "v1"), lambda hosts: hosts == [])
     shed.behave(version, "slow")  # it takes longer to wake up than it would stay awake
     seen: list[tuple[ServingState, int]] = []
     shed.routes.listen(lambda: seen.append((shed.route("v1").state, len(shed.route("v1").hosts))))
     shed.deployments.activate("p", "m", "v1")
-    wait_for(lambda: (ServingState.READY, 1) in seen, bool)
+    eventually(lambda: (ServingState.READY, 1) in seen)
     assert seen[: seen.index((ServingState.READY, 1))] == [(ServingState.WAKING, 0)]
     shed.close()
 
@@ -115,14 +115,14 @@ def test_deleting_drains_and_takes_all_away(shed: Shed) -> None:
     [host] = shed.route("v1").hosts
     shed.traffic.look = lambda: "v1" in shed.routes.models["p", "m"].versions
     shed.delete("v1")
-    wait_for(lambda: shed.models.versions("p", "m"), lambda versions: not versions)
-    wait_for(lambda: shed.operations.get("p", "delete_v1").done, bool)
+    eventually(lambda: shed.models.versions("p", "m"), lambda versions: not versions)
+    eventually(lambda: shed.operations.get("p", "delete_v1").done)
     assert shed.traffic.seen == [False]
     assert shed.hosts.status(host.key) is None
-    wait_for(lambda: shed.pins.folder("p", version.files).exists(), lambda there: not there)
+    eventually(lambda: shed.pins.folder("p", version.files).exists(), lambda there: not there)
     assert shed.routes.models["p", "m"].default == ""
     folders = (shed.home.hosts, shed.home.models)
-    wait_for(lambda: [path.name for folder in folders for path in folder.iterdir()], [".sockets"].__eq__)
+    eventually(lambda: [path.name for folder in folders for path in folder.iterdir()], [".sockets"].__eq__)
 
 
 def test_hosts_that_end_slowly_hold_up_no_others(shed: Shed) -> None:
@@ -134,12 +134,12 @@ def test_hosts_that_end_slowly_hold_up_no_others(shed: Shed) -> None:
     shed.traffic.look = lambda: going.wait(90)
     for name in names:
         shed.delete(name)
-    wait_for(lambda: len(shed.traffic.waits), (6).__eq__)  # each waits for its last answers
+    eventually(lambda: len(shed.traffic.waits), (6).__eq__)  # each waits for its last answers
     shed.create("another")
     shed.until("another")
     assert len(shed.until_route("another", ServingState.READY).hosts) == 1
     going.set()
-    wait_for(lambda: [each.id for each in shed.models.versions("p", "m")], ["another"].__eq__)
+    eventually(lambda: [each.id for each in shed.models.versions("p", "m")], ["another"].__eq__)
 
 
 def test_a_row_goes_last_so_that_no_folder_is_left_without_one(shed: Shed) -> None:
@@ -150,7 +150,7 @@ def test_a_row_goes_last_so_that_no_folder_is_left_without_one(shed: Shed) -> No
     seen: list[bool] = []
     shed.routes.listen(lambda: None if shed.models.versions("p", "m") else seen.append(folder.exists()))
     shed.delete("v1")
-    wait_for(lambda: seen, bool)
+    eventually(lambda: seen)
     assert not any(seen)
 
 
@@ -160,7 +160,7 @@ def test_files_stay_as_long_as_a_version_has_them(shed: Shed) -> None:
     shed.create_from("v2", "gs://bucket/v1")
     shed.until("v2")
     shed.delete("v2")
-    wait_for(lambda: shed.operations.get("p", "delete_v2").done, bool)
+    eventually(lambda: shed.operations.get("p", "delete_v2").done)
     assert shed.pins.folder("p", version.files).is_dir()
 
 
@@ -179,7 +179,7 @@ def test_the_next_server_goes_on_with_a_creation(tmp_path: Path) -> None:
     shed = Shed(tmp_path)
     shed.open()
     version = shed.create("v1", "hang", saved_model=False)
-    wait_for(lambda: shed.deployments.progress("p", "m", "v1"), lambda text: text.startswith("Loading"))
+    eventually(lambda: shed.deployments.progress("p", "m", "v1"), lambda text: text.startswith("Loading"))
     shed.close()
     assert shed.models.version("p", "m", "v1").state is VersionState.CREATING
     shed.put("v1/behaviour", b"")
@@ -201,7 +201,7 @@ def test_a_version_whose_runtime_is_gone_is_unhealthy_and_says_why(tmp_path: Pat
 
     shed.runtime.built = refuse
     shed.open()
-    route = wait_for(lambda: shed.route("v1"), lambda route: bool(route.reason))
+    route = eventually(lambda: shed.route("v1"), lambda route: bool(route.reason))
     assert route.state in (ServingState.STARTING, ServingState.UNHEALTHY)
     assert route.reason == "The runtime was taken away."
     shed.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from trainshed.errors import CannotProceedError, InvalidArgumentError, Unavailab
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.testing.contracts.engines import FakeEngine
+from trainshed.testing.eventually import eventually
 
 PROJECT = "p-one"
 
@@ -125,11 +125,12 @@ class Loop:
         self._store = store
 
     def until(self, job_id: str, state: JobState) -> Job:
-        deadline = time.monotonic() + 60
-        while (job := self._store.get(PROJECT, job_id)).state is not state:
-            assert time.monotonic() < deadline, job
+        def step() -> Job:
             self.control.step()
-        return job
+            return self._store.get(PROJECT, job_id)
+
+        job = self._store.get(PROJECT, job_id)
+        return job if job.state is state else eventually(step, lambda job: job.state is state)
 
 
 def add(store: JobStore, name: str, *, priority: int = 0, replicas: int = 1, engine: str = "local") -> Job:
@@ -287,10 +288,7 @@ def test_an_engine_that_is_down_leaves_running_jobs_as_they_are(store: JobStore)
     assert store.get(PROJECT, "a").state is JobState.RUNNING
     loop.engine.down = False
     loop.engine.finish(folder(running))
-    deadline = time.monotonic() + 60
-    while store.get(PROJECT, "a").state is not JobState.SUCCEEDED:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually(lambda: store.get(PROJECT, "a").state, lambda state: state is JobState.SUCCEEDED)
     loop.control.stop()
     loop.control.join()
 
@@ -331,10 +329,8 @@ def test_while_a_job_runs_and_nothing_is_new_its_row_is_not_read_at_each_glance(
     engine.await_glances(100)  # far more than the few looks that the start took
     assert len(looks) < 50
     engine.finish(folder(store.get(PROJECT, "a")))
-    deadline = time.monotonic() + 60
-    while store.get(PROJECT, "b").state is not JobState.RUNNING:  # the end was seen, and made room
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    # the end was seen, and made room
+    eventually(lambda: store.get(PROJECT, "b").state, lambda state: state is JobState.RUNNING)
     control.stop()
     control.join()
 

@@ -12,7 +12,7 @@ import pytest
 from trainshed.control.deployments.controller import MAX_CREATING, MAX_CREATING_PER_PROJECT
 from trainshed.domain.models.hosting import ServingState
 from trainshed.domain.models.version import VersionState
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.fakes.scripted_deployments import PYTHON, Shed
 
 
@@ -37,11 +37,11 @@ def test_a_version_is_created_checked_and_routed(shed: Shed) -> None:
     operation = shed.operations.get("p", version.operation)
     assert operation.response is not None
     assert operation.response["state"] == "READY"
-    [host] = wait_for(lambda: shed.deployments.hosts("p", "m", "v1"), lambda hosts: bool(hosts[0]["stats"]))
+    [host] = eventually(lambda: shed.deployments.hosts("p", "m", "v1"), lambda hosts: bool(hosts[0]["stats"]))
     assert host["state"] == "READY"
     assert host["memoryBytes"] > 0
     assert host["stats"]["requests"] == 7
-    wait_for(lambda: shed.deployments.progress("p", "m", "v1"), lambda text: text == "")
+    eventually(lambda: shed.deployments.progress("p", "m", "v1"), lambda text: text == "")
 
 
 def _is_ready(shed: Shed, name: str) -> bool:
@@ -52,7 +52,7 @@ def _is_ready(shed: Shed, name: str) -> bool:
 
 def test_a_new_model_gets_things_ready_for_its_first_version(shed: Shed) -> None:
     shed.deployments.publish("p", "m")
-    wait_for(lambda: shed.expected, bool)
+    eventually(lambda: shed.expected)
     shed.create("v1")
     shed.until("v1")
     shed.deployments.publish("p", "m")
@@ -87,7 +87,7 @@ def test_one_project_does_not_keep_all_the_threads_that_create(shed: Shed) -> No
     shed.runtime.built = wait
     for name in ("v1", "v2", "v3", "v4"):
         shed.create(name)
-    wait_for(lambda: len(begun), lambda count: count == MAX_CREATING_PER_PROJECT)
+    eventually(lambda: len(begun), lambda count: count == MAX_CREATING_PER_PROJECT)
     free = [name for name in ("v1", "v2", "v3", "v4") if not shed.deployments.progress("p", "m", name)]
     assert len(free) == 4 - MAX_CREATING_PER_PROJECT < 4
     assert MAX_CREATING_PER_PROJECT < MAX_CREATING
@@ -158,7 +158,7 @@ def test_files_that_are_not_there(shed: Shed, uri: str, words: str) -> None:
 
 def test_a_cancelled_creation_ends_and_leaves_nothing(shed: Shed) -> None:
     version = shed.create("v1", "hang", saved_model=False)
-    wait_for(lambda: shed.deployments.progress("p", "m", "v1"), lambda text: text.startswith("Loading"))
+    eventually(lambda: shed.deployments.progress("p", "m", "v1"), lambda text: text.startswith("Loading"))
     shed.operations.record(shed.operations.get("p", version.operation).cancelling())
     failed = shed.until("v1", VersionState.FAILED)
     assert failed.error == "Create Version was cancelled."
@@ -175,5 +175,5 @@ def test_what_is_served_does_not_change_with_its_source(shed: Shed) -> None:
     shed.put("v1/behaviour", b"fail")
     [host] = shed.route("v1").hosts
     os.kill(shed.deployments.hosts("p", "m", "v1")[0]["pid"], 9)
-    wait_for(lambda: shed.route("v1"), lambda route: route.hosts not in ((), (host,)))
+    eventually(lambda: shed.route("v1"), lambda route: route.hosts not in ((), (host,)))
     assert (shed.pins.folder("p", before.files) / "saved_model.pb").read_bytes() == b"model"

@@ -15,7 +15,7 @@ import pytest
 from trainshed.config import Home
 from trainshed.engines.ray.bridge_process import BridgeProcess
 from trainshed.errors import EngineUnavailableError, UnavailableError
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 
 
 def made(path: Path) -> BridgeProcess:
@@ -106,6 +106,6 @@ def test_an_environment_that_cannot_be_built_is_the_reason_that_people_are_told(
     link = BridgeProcess(Home(tmp_path), address="h:1", python=fails, ship=lambda: tmp_path)
     link.begin()
     try:
-        assert wait_for(lambda: link.cluster().reason, bool) == "The index can't be reached."
+        assert eventually(lambda: link.cluster().reason) == "The index can't be reached."
     finally:
         link.close()

@@ -22,7 +22,7 @@ from trainshed.engines.local.warm import WarmProcesses
 from trainshed.errors import EngineUnavailableError
 from trainshed.node.process.tree import stat_fields
 from trainshed.serving.frames import FrameKind
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.fakes.scripted_hosts import ship_scripted
 
 PYTHON = Path(sys.executable)
@@ -40,7 +40,7 @@ class Shed:
         self.hosts.open(self.news.set)
         if warm:
             self.warm.prepare(PYTHON)
-            wait_for(lambda: self.warm.is_ready(PYTHON), bool)
+            eventually(lambda: self.warm.is_ready(PYTHON))
 
     def ship(self) -> Path:
         return ship_scripted(self.path / "node")
@@ -66,7 +66,7 @@ class Shed:
         )
 
     def until(self, key: str, phase: HostPhase) -> HostStatus:
-        seen = wait_for(
+        seen = eventually(
             lambda: self.hosts.status(key), lambda seen: seen is not None and seen.phase in (phase, HostPhase.ENDED)
         )
         assert seen is not None
@@ -96,10 +96,10 @@ def test_a_host_gets_ready_and_answers(shed: Shed) -> None:
     assert not gone(pid)
     assert memory > 0
     log = shed.path / "home" / "hosts" / "p" / "m" / "v" / "0.log"
-    wait_for(log.read_text, lambda text: "what the model prints" in text)
+    eventually(log.read_text, lambda text: "what the model prints" in text)
     shed.hosts.drain(key)
     shed.until(key, HostPhase.ENDED)
-    wait_for(seen.socket.exists, lambda there: not there)
+    eventually(seen.socket.exists, lambda there: not there)
     shed.hosts.forget(key)
     assert shed.hosts.status(key) is None
     with pytest.raises(EngineUnavailableError):
@@ -163,11 +163,11 @@ def test_last_words_are_in_the_message(shed: Shed) -> None:
 def test_killing_ends_what_hangs_and_what_it_started(shed: Shed) -> None:
     spec = shed.spec("spawn", "hang")
     key = shed.hosts.start(spec)
-    child = int(wait_for(lambda: _read(spec.model_dir / "child"), bool))
+    child = int(eventually(lambda: _read(spec.model_dir / "child")))
     shed.hosts.drain(key)  # it does not listen
     shed.hosts.kill(key, reason="It took too long.")
     assert shed.until(key, HostPhase.ENDED).message == "It took too long."
-    wait_for(
+    eventually(
         lambda: gone(child), bool
     )  # a reaper that is too slow is killed with all below it, which may take a moment
 
@@ -192,7 +192,7 @@ def test_a_killed_reaper_takes_its_host_along(shed: Shed) -> None:
 def test_a_host_tells_how_it_does(shed: Shed) -> None:
     key = shed.hosts.start(shed.spec())
     shed.until(key, HostPhase.READY)
-    figures = wait_for(lambda: shed.hosts.stats(key), bool)  # there are none from a host that a busy machine holds up
+    figures = eventually(lambda: shed.hosts.stats(key))  # there are none from a host that a busy machine holds up
     assert figures == {"waiting": 3, "requests": 7, "runningSeconds": 0.5}
     shed.hosts.kill(key)
     shed.until(key, HostPhase.ENDED)
@@ -211,7 +211,7 @@ def test_what_a_model_started_and_hid_from_its_reaper_ends_too(tmp_path: Path) -
     with closing(shed):
         spec = shed.spec("spawn", "kill-reaper")
         key = shed.hosts.start(spec)
-        child = int(wait_for(lambda: _read(spec.model_dir / "child"), bool))
+        child = int(eventually(lambda: _read(spec.model_dir / "child")))
         assert shed.until(key, HostPhase.ENDED).message == "The host was killed by SIGKILL."
         assert gone(child)
 
@@ -285,7 +285,7 @@ def test_all_die_with_the_server(tmp_path: Path) -> None:
         assert not gone(reaper)
         assert not gone(child)
         server.kill()
-    wait_for(lambda: gone(reaper) and gone(child), bool)
+    eventually(lambda: gone(reaper) and gone(child))
 
 
 def test_a_long_state_folder_has_its_sockets_elsewhere(tmp_path: Path) -> None:

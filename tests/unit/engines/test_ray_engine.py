@@ -21,7 +21,8 @@ from trainshed.engines.base import AttemptSpec, Engine, GangRequest, Outage, Pen
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.engines.ray import engine as ray_engine
 from trainshed.engines.ray.engine import PlacementConfig, RayEngine, gang_name
-from trainshed.testing.contracts.engines import CapacityContract, settle, wait_for
+from trainshed.testing.contracts.engines import CapacityContract, settle
+from trainshed.testing.eventually import eventually
 from trainshed.testing.fakes.scripted_bridge import ScriptedBridge
 
 NODE = {"CPU": 4.0, "memory": 16.0 * GB}
@@ -51,7 +52,7 @@ def engine_on(tmp_path: Path, link: ScriptedBridge, **changes: Any) -> RayEngine
     BEGUN.append(engine)
     engine.begin(lambda: None)
     probe, silent = gang(tmp_path, "probe"), bool(link.silent_since_us)
-    wait_for(lambda: engine.pending_reason(probe, ()), lambda said: silent or "has not answered" not in said)
+    eventually(lambda: engine.pending_reason(probe, ()), lambda said: silent or "has not answered" not in said)
     return engine
 
 
@@ -61,7 +62,7 @@ def gang(tmp_path: Path, name: str = "a", *, count: int = 1, machine: str = "n1-
 
 
 def reserved(engine: RayEngine, asked: GangRequest) -> None:
-    wait_for(lambda: engine.reserve(asked, ()), lambda answer: answer == Reserved())
+    eventually(lambda: engine.reserve(asked, ()), lambda answer: answer == Reserved())
 
 
 def launch(tmp_path: Path, name: str) -> AttemptSpec:
@@ -135,7 +136,7 @@ def test_what_was_asked_for_is_known_to_the_next_server_until_it_is_gone(tmp_pat
     engine.release(first.folder)
     assert engine.reservations() == [first.folder]
     link.silent_since_us = 0
-    wait_for(lambda: engine.release(first.folder) or engine.reservations(), lambda held: held == [])  # type: ignore[func-returns-value]
+    eventually(lambda: engine.release(first.folder) or engine.reservations(), lambda held: held == [])  # type: ignore[func-returns-value]
     assert link.groups == {}
     assert engine_on(tmp_path, link).reservations() == []
 
@@ -159,7 +160,7 @@ def test_a_gang_that_waits_for_others_holds_up_those_behind_it(tmp_path: Path) -
     both = gang(tmp_path, "both", count=2)
     assert engine.reserve(both, ()) == Pending(blocks_queue=True)
     words = "it needs 2 × 4 CPUs and 15 GB; free on its machines are 0 CPUs and 1 GB on 1, 4 CPUs and 16 GB on 1"
-    wait_for(lambda: engine.pending_reason(both, ()), lambda said: said == words)
+    eventually(lambda: engine.pending_reason(both, ()), lambda said: said == words)
 
 
 def test_gangs_with_capacity_do_not_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,14 +216,14 @@ def test_a_cluster_that_is_silent_is_away_and_what_waits_says_since_when(
     assert engine.reserve(waits, ()) == Pending()
     assert engine.outage() is None  # the link may just be starting
     monkeypatch.setattr(ray_engine, "OUTAGE_GRACE_S", 0.0)
-    wait_for(
+    eventually(
         engine.outage, lambda away: away == Outage(engine="The Ray cluster at 10.0.0.1:6379", since_us=36_131_000_000)
     )
     assert engine.pending_reason(waits, ()) == (
         "the Ray cluster at 10.0.0.1:6379 has not answered since 10:02:11 UTC (It said nothing.)"
     )
     link.silent_since_us = 0
-    wait_for(engine.outage, lambda away: away is None)
+    eventually(engine.outage, lambda away: away is None)
     reserved(engine, waits)
 
 

@@ -17,7 +17,7 @@ from trainshed.engines.local.reference_outputs import ReferenceOutputs
 from trainshed.engines.local.warm import WarmProcesses
 from trainshed.errors import EngineUnavailableError
 from trainshed.node.process.tree import stat_fields
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.fakes.scripted_hosts import ship_scripted
 
 PYTHON = Path(sys.executable)
@@ -90,7 +90,7 @@ def test_it_ends_when_it_takes_too_long_and_so_does_what_it_started(
     with pytest.raises(EngineUnavailableError, match="did not answer within 120 s"):
         shed.compute("spawn", "reference-hangs", timeout_s=120.0)
     child = int(started.read_text())
-    wait_for(lambda: stat_fields(child)[:1], lambda state: state in ([], [b"Z"]))
+    eventually(lambda: stat_fields(child)[:1], lambda state: state in ([], [b"Z"]))
 
 
 def test_whoever_checks_can_end_it(shed: Shed) -> None:
@@ -106,7 +106,7 @@ def test_the_warm_process_is_there_before_it_is_needed(tmp_path: Path) -> None:
     shed = Shed(tmp_path, modules=("decimal",))
     shed.references.expect(PYTHON)
     assert shed.warm.is_starting(PYTHON)
-    wait_for(lambda: list((shed.path / "home" / "warm").glob("*/socket")), bool)
+    eventually(lambda: list((shed.path / "home" / "warm").glob("*/socket")))
     shed.references.expect(PYTHON)
     assert shed.compute().is_file()
     shed.warm.close()

@@ -20,7 +20,7 @@ from trainshed.node.containers import tool as container_tool
 from trainshed.node.containers.replica import attempt_key, run_replica
 from trainshed.node.containers.tool import DOCKER, PODMAN, ContainerSpec, ContainerTool, NoContainerToolError
 from trainshed.node.remote.setup import prepare_node
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 
 ROOT = ("memory", "cpu", "pids")
 #: answers `info`; has the images that are files in a folder beside it; pulls those in `registry`
@@ -372,7 +372,7 @@ def test_where_a_daemons_container_runs_is_written_down(tmp_path: Path, kind: st
         assert [process.stdout.readline() for _ in range(2)] == ["runs\n", "waits\n"]
         path = folder / "master-replica-0.pid"
         if told:
-            wait_for(path.exists, bool)
+            eventually(path.exists)
             assert path.read_text() == str(process.pid)
         process.terminate()
         process.wait(timeout=30)

@@ -13,7 +13,7 @@ from typing import Any
 
 from trainshed.node.process.sampler import MAX_INTERVAL_S, SampleWriter, sample_interval_s
 from trainshed.node.process.tree import children
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 
 SUPERVISOR = """
 import json, os, subprocess, sys, time
@@ -109,8 +109,8 @@ def test_what_runs_a_container_is_not_a_part_of_it(tmp_path: Path) -> None:
     outer = [sys.executable, "-c", f"import subprocess; subprocess.run({inner!r})"]
     with subprocess.Popen(outer) as runner, subprocess.Popen(["sleep", "60"]) as client:
         try:
-            [unshare] = wait_for(lambda: children(runner.pid), bool)
-            [first] = wait_for(lambda: children(unshare), bool)
+            [unshare] = eventually(lambda: children(runner.pid))
+            [first] = eventually(lambda: children(unshare))
             for name, inside, pids in (
                 ("all", False, [runner]),
                 ("below", True, [runner]),

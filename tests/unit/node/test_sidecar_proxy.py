@@ -19,7 +19,7 @@ from trainshed.node.process.tree import stat_fields
 from trainshed.node.remote.sidecar_proxy import SidecarProxy
 from trainshed.node.remote.tunnels import EgressRoutes
 from trainshed.proxy.google_hosts import PATTERN, served_name
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.resources import held_port
 
 WAIT_S = 90
@@ -196,6 +196,6 @@ def test_it_listens_on_loopback_alone_and_ends_with_its_parent() -> None:
     assert address.startswith("127.0.0.1:")
     parent.kill()
     parent.communicate(timeout=WAIT_S)
-    wait_for(lambda: stat_fields(int(pid))[:1], lambda state: state in ([], [b"Z"]))
+    eventually(lambda: stat_fields(int(pid))[:1], lambda state: state in ([], [b"Z"]))
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=WAIT_S)

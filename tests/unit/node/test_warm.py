@@ -23,7 +23,8 @@ from trainshed.errors import CannotProceedError
 from trainshed.node.warm import compatibility
 from trainshed.node.warm.preload import PreloadedTensorFlow
 from trainshed.runtimes.catalogue import CATALOGUE
-from trainshed.testing.contracts.engines import settle, wait_for
+from trainshed.testing.contracts.engines import settle
+from trainshed.testing.eventually import eventually
 
 PYTHON = Path(sys.executable)
 UV = Path(shutil.which("uv", path=f"{PYTHON.parent}") or shutil.which("uv") or "uv")
@@ -176,7 +177,7 @@ class Ways:
 
     def warm_up(self, **env: str) -> None:
         assert self.run(self.warm, "first", "pass", **env).start == "cold"
-        wait_for(lambda: list((self.tmp_path / "warm-home" / "warm").glob("*/socket")), bool)
+        eventually(lambda: list((self.tmp_path / "warm-home" / "warm").glob("*/socket")))
 
     def run(self, engine: LocalEngine, name: str, code: str, module: str = "trainer.task", **env: str) -> Done:
         folder = self.tmp_path / "attempt"  # the same for all, so that what they print can be compared

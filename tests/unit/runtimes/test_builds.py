@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from trainshed.runtimes.catalogue import Runtime
 from trainshed.runtimes.environments import Runtimes, RuntimeState
 from trainshed.runtimes.pythons import Pythons
 from trainshed.services.runtimes import RuntimeService
+from trainshed.testing.eventually import eventually
 from trainshed.testing.fakes.scripted_uv import ScriptedUv
 
 TINY = Runtime(name="tiny", python="3.11", summary="for tests", unpacked_mb=1, pins=("a==1", "b==2"))
@@ -49,18 +49,10 @@ class Bench:
         return self.runtimes.get("tiny").state
 
     def wait_for(self, state: RuntimeState) -> None:
-        until(lambda: self.state() is state)
+        eventually(self.state, lambda seen: seen is state)
 
     def half_built(self) -> bool:
         return (self.place / "lib/python3.11/site-packages/a-1.dist-info").exists()
-
-
-def until(condition: object, *, limit_s: float = 90) -> None:
-    assert callable(condition)
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -119,7 +111,7 @@ def test_many_threads_build_once_and_all_see_the_progress(bench: Bench) -> None:
     threads = [threading.Thread(target=use, args=(mine,)) for mine in told]
     for thread in threads:
         thread.start()
-    until(lambda: all(mine and mine[-1] > 0 for mine in told))
+    eventually(lambda: all(mine and mine[-1] > 0 for mine in told))
     assert bench.state() is RuntimeState.BUILDING
     assert 0 < bench.runtimes.get("tiny").fraction < 1
     bench.uv.open_gate()
@@ -138,7 +130,7 @@ def test_a_builder_that_is_killed_leaves_nothing_that_passes_for_whole(bench: Be
         f"Bench(Path({str(bench.folder)!r})).runtimes.ensure('tiny', quiet)\n"
     )
     builder = subprocess.Popen([sys.executable, "-c", code])
-    until(bench.half_built)
+    eventually(bench.half_built)
     builder.send_signal(signal.SIGKILL)
     builder.wait()
     assert bench.state() is RuntimeState.BUILDING  # its uv lives on, and nobody may build under it
@@ -196,7 +188,7 @@ def test_closing_ends_builds_and_waits(bench: Bench) -> None:
     threads = [threading.Thread(target=use) for _ in range(2)]
     for thread in threads:
         thread.start()
-    until(bench.half_built)
+    eventually(bench.half_built)
     bench.runtimes.close()
     for thread in threads:
         thread.join(90)
@@ -220,7 +212,7 @@ def test_what_is_being_built_is_not_removed(bench: Bench) -> None:
     bench.uv.close_gate()
     builder = threading.Thread(target=bench.runtimes.ensure, args=("tiny", quiet))
     builder.start()
-    until(bench.half_built)
+    eventually(bench.half_built)
     with pytest.raises(FailedPreconditionError, match="is being built"):
         bench.runtimes.remove("tiny")
     bench.uv.open_gate()
@@ -248,7 +240,7 @@ def test_the_service_installs_in_the_background(bench: Bench) -> None:
     with pytest.raises(FailedPreconditionError, match="being built"):
         service.remove("tiny")
     bench.uv.open_gate()
-    until(lambda: service.visible()[0]["state"] == "READY")
+    eventually(lambda: service.visible()[0]["state"] == "READY")
     assert service.install("tiny")["state"] == "READY"
     assert bench.builds() == 1
     assert service.remove("tiny") == {}
@@ -260,7 +252,7 @@ def test_the_service_shows_why_an_install_failed(bench: Bench) -> None:
     bench.uv.fail("error: dns error")
     service = RuntimeService(bench.runtimes, in_use=lambda name: False)
     service.install("tiny")
-    until(lambda: service.visible()[0]["state"] == "ABSENT")
+    eventually(lambda: service.visible()[0]["state"] == "ABSENT")
     assert "check the network" in service.visible()[0]["error"]
     with pytest.raises(FailedPreconditionError, match=r"needs Python 3\.0"):
         service.install("lost")
@@ -321,7 +313,7 @@ def test_looking_ahead_asks_for_every_python(tmp_path: Path) -> None:
             return super().can_be_had(version)
 
     Runtimes(tmp_path, tmp_path / "uv", pythons=Recorded(), catalogue=CATALOGUE).look_ahead()
-    until(lambda: sorted(asked) == ["3.0", "3.11"])
+    eventually(lambda: sorted(asked) == ["3.0", "3.11"])
 
 
 SLOW_UV = """#!/bin/sh
@@ -343,7 +335,7 @@ def test_nobody_waits_for_the_fetch_of_a_python_but_who_needs_it(tmp_path: Path)
     fetchers = [threading.Thread(target=lambda: got.append(pythons.get("3.1")), daemon=True) for _ in range(2)]
     for fetcher in fetchers:
         fetcher.start()
-    until((tmp_path / "fetching").exists)
+    eventually((tmp_path / "fetching").exists)
     answers: list[bool] = []
     asker = threading.Thread(target=lambda: answers.extend(map(pythons.can_be_had, ("3.1", "3.2"))), daemon=True)
     asker.start()
@@ -360,7 +352,7 @@ def test_closing_the_service_ends_its_installs(bench: Bench) -> None:
     bench.uv.close_gate()
     service = RuntimeService(bench.runtimes, in_use=lambda name: False)
     service.install("tiny")
-    until(bench.half_built)
+    eventually(bench.half_built)
     service.close()
     assert not bench.place.exists()
     assert not [t for t in threading.enumerate() if t.name == "install-tiny"]

@@ -22,7 +22,7 @@ from trainshed.serving.formats.protobuf import BadMessageError
 from trainshed.serving.loaders.base import TensorModel
 from trainshed.serving.signatures import Signature, Tensor
 from trainshed.serving.spec import ServingSpec
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.workloads.records import framed
 
 
@@ -226,7 +226,7 @@ def test_the_next_rows_are_parsed_while_the_model_runs(tmp_path: Path) -> None:
     batch._predictor.read_lines = noting  # type: ignore[method-assign]
     running = threading.Thread(target=batch.run)
     running.start()
-    wait_for(lambda: len(parsed), lambda count: count == 2)  # one is with the model, one waits for it
+    eventually(lambda: len(parsed), lambda count: count == 2)  # one is with the model, one waits for it
     assert model.began == [0.0]
     model.go.set()
     running.join(90)

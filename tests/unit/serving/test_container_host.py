@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 
 from trainshed.serving.frames import FrameKind, pack_raw, unpack_raw
 from trainshed.testing.clusters.containers import ANSWERS
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.host_processes import MAIN, RunningHost
 from trainshed.testing.processes.resources import held_port
 
@@ -112,13 +112,6 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         host.close()
 
 
-def until(holds: Any) -> None:
-    deadline = time.monotonic() + 90
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_bodies_are_passed_on_as_they_are(started: Any) -> None:
     host = started()
     said = host.heard()
@@ -143,7 +136,7 @@ def test_requests_run_side_by_side_and_are_counted(started: Any) -> None:
     host.heard()
     for number in range(2, 5):
         host.predict(number, "hang")
-    until(lambda: host.hanging() == 3)
+    eventually(lambda: host.hanging() == 3)
     assert host.ask({"instances": ["quick"]}) == (200, {"predictions": ["quick"]})
     host.let_go()
     assert sorted(host.receive()[:2] for _ in range(3)) == [(2, 200), (3, 200), (4, 200)]
@@ -157,7 +150,7 @@ def test_too_many_are_refused_and_those_that_wait_can_be_cancelled(started: Any)
     for number in range(2, 36):  # 32 at once, 2 wait
         host.predict(number, "hang")
         if number < 34:
-            until(lambda known=number: host.hanging() == known - 1)
+            eventually(host.hanging, (number - 1).__eq__)
     host.predict(36, "late")
     assert host.receive()[:2] == (36, 429)
     host.send(35, kind=FrameKind.CANCEL)
@@ -185,7 +178,7 @@ def test_one_that_is_never_healthy_is_given_up(started: Any) -> None:
 
 def test_the_host_is_not_ready_before_the_container_is(started: Any) -> None:
     host = started("sick")
-    until(lambda: (host.folder / "sick").exists())
+    eventually(lambda: (host.folder / "sick").exists())
     assert not (host.folder / "s").exists()
     (host.folder / "sick").unlink()
     assert host.heard()["event"] == "ready"
@@ -204,7 +197,7 @@ def test_a_drained_host_answers_what_it_has_and_ends_its_container(started: Any)
     host = started()
     host.heard()
     host.predict(1, "hang")
-    until(lambda: host.hanging() == 1)
+    eventually(lambda: host.hanging() == 1)
     host.process.send_signal(signal.SIGTERM)
     host.let_go()
     assert host.receive()[:2] == (1, 200)
@@ -214,7 +207,7 @@ def test_a_drained_host_answers_what_it_has_and_ends_its_container(started: Any)
 
 def test_a_host_that_is_stopped_while_its_container_starts_ends_that(started: Any) -> None:
     host = started("sick")
-    until(lambda: (host.folder / "sick").exists())
+    eventually(lambda: (host.folder / "sick").exists())
     host.process.send_signal(signal.SIGTERM)
     assert host.ended() == 0
     assert (host.folder / "ended").exists()

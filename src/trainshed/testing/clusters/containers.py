@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 
 IMAGE = "localhost/trainshed-tests/python:1"
 _BASE = Path(__file__).resolve().parents[4] / "samples" / "mnist_sync" / "container" / "base.sh"
@@ -119,7 +119,7 @@ class Docker:
         with (self._folder / "log").open("wb") as log:
             self._daemon = subprocess.Popen(["dockerd", *words], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         argv, env = ["docker", "info"], {**os.environ, **self.env}
-        wait_for(lambda: subprocess.run(argv, env=env, capture_output=True).returncode, lambda code: code == 0)
+        eventually(lambda: subprocess.run(argv, env=env, capture_output=True).returncode, lambda code: code == 0)
         return self
 
     def __exit__(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from trainshed.engines.shipping import ship
+from trainshed.testing.eventually import eventually
 from trainshed.testing.workloads.job_logs import records
 
 WAIT_S = 180.0  #: for any condition: the machine may be slow
@@ -115,11 +115,8 @@ class GangRun:
 
 
 def wait_until(condition: Callable[[], object], attempt: GangRun, timeout_s: float = WAIT_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError("\n".join(attempt.lines()))
-        time.sleep(0.02)
+    """Wait for a condition. A failure shows the attempt's log."""
+    eventually(condition, within_s=timeout_s, describe=lambda: "\n".join(attempt.lines()))
 
 
 def alive(pid: int) -> bool:

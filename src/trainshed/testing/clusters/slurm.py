@@ -16,7 +16,7 @@ from pathlib import Path
 
 from trainshed.node.process.ports import free_ports
 from trainshed.testing.clusters.machines import Network
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 
 START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 30.0
@@ -92,13 +92,13 @@ class SlurmCluster:
     def __enter__(self) -> SlurmCluster:
         try:
             self._start("munged", *self._munge_flags())
-            wait_for((self._folder / "munge.sock").exists, bool, within_s=START_TIMEOUT_S)
+            eventually((self._folder / "munge.sock").exists, within_s=START_TIMEOUT_S)
             self._start("slurmctld", "-D", "-f", str(self._config))
             for node in self.nodes:
                 (node.folder / "slurmd").mkdir()
                 named = ["unshare", "--uts", "sh", "-c", _NAMED, "sh", node.name, str(self._folder / "hosts")]
                 node.start([*named, "slurmd", "-D", "-f", str(self._config)], self._folder / f"{node.name}.log")
-            wait_for(self._idle, lambda idle: idle == len(self.nodes), within_s=START_TIMEOUT_S)
+            eventually(self._idle, lambda idle: idle == len(self.nodes), within_s=START_TIMEOUT_S)
         except BaseException:
             self.stop()
             raise

@@ -5,22 +5,19 @@ from __future__ import annotations
 import itertools
 import signal
 import threading
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 from trainshed.domain.jobs.job import JobState
 from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt, Slots
 from trainshed.engines.base import AttemptSpec, Engine, GangRequest, Outage, Pending, Reserved
 from trainshed.errors import EngineUnavailableError
+from trainshed.testing.eventually import SETTLE_TIMEOUT_S, eventually
 
 _ABSENT = ObservedAttempt(phase=AttemptPhase.ABSENT)
-_SETTLE_TIMEOUT_S = 90.0
-T = TypeVar("T")
 
 
 class FakeEngine:
@@ -122,25 +119,25 @@ class CapacityContract(ABC):
 
     def test_a_gang_has_room_however_often_it_asks_until_it_gives_it_back(self, tmp_path: Path) -> None:
         engine, gang = self.engine(tmp_path), gang_of(self.attempt(tmp_path, "a"))
-        wait_for(lambda: engine.reserve(gang, ()), lambda result: isinstance(result, Reserved))
+        eventually(lambda: engine.reserve(gang, ()), lambda result: isinstance(result, Reserved))
         assert engine.reserve(gang, ()) == Reserved()
         assert set(engine.reservations()) <= {gang.folder}
         engine.release(gang.folder)
         engine.release(gang.folder)
-        wait_for(engine.reservations, lambda reservations: not reservations)
-        wait_for(lambda: engine.reserve(gang, ()), lambda result: isinstance(result, Reserved))
+        eventually(engine.reservations, lambda reservations: not reservations)
+        eventually(lambda: engine.reserve(gang, ()), lambda result: isinstance(result, Reserved))
         engine.release(gang.folder)
 
     def test_a_gang_too_large_beside_others_waits_and_is_told_why(self, tmp_path: Path) -> None:
         engine = self.engine(tmp_path)
         [first, second] = [gang_of(self.attempt(tmp_path, name), replicas=self.max_replicas(engine)) for name in "ab"]
-        wait_for(lambda: engine.reserve(first, ()), lambda result: isinstance(result, Reserved))
+        eventually(lambda: engine.reserve(first, ()), lambda result: isinstance(result, Reserved))
         assert isinstance(engine.reserve(second, [first]), Pending)
         assert engine.pending_reason(second, [first])
         engine.release(first.folder)
-        wait_for(lambda: engine.reserve(second, ()), lambda result: isinstance(result, Reserved))
+        eventually(lambda: engine.reserve(second, ()), lambda result: isinstance(result, Reserved))
         engine.release(second.folder)
-        wait_for(engine.reservations, lambda reservations: not reservations)
+        eventually(engine.reservations, lambda reservations: not reservations)
 
     def test_what_was_never_asked_for_can_be_given_back(self, tmp_path: Path) -> None:
         engine = self.engine(tmp_path)
@@ -149,7 +146,7 @@ class CapacityContract(ABC):
 
     def test_it_is_not_away(self, tmp_path: Path) -> None:
         engine = self.engine(tmp_path)
-        wait_for(engine.outage, lambda away: away is None)
+        eventually(engine.outage, lambda away: away is None)
 
 
 class EngineContract(CapacityContract):
@@ -219,10 +216,10 @@ class EngineContract(CapacityContract):
         engine, spec = self.engine(tmp_path), self.attempt(tmp_path, "a")
         engine.launch(spec)
         settle(engine, spec.folder, AttemptPhase.RUNNING)
-        wait_for(lambda: self.starts(engine, spec), lambda count: count == 1)
+        eventually(lambda: self.starts(engine, spec), lambda count: count == 1)
         engine.kill(spec.folder, "no-replica-0", signal.SIGKILL)
         engine.kill(spec.folder, spec.replicas[0].name, signal.SIGKILL)
-        wait_for(lambda: self.starts(engine, spec), lambda count: count == 2)
+        eventually(lambda: self.starts(engine, spec), lambda count: count == 2)
         self.finish(engine, spec, ok=True)
         assert settle(engine, spec.folder, AttemptPhase.ENDED).outcome is JobState.SUCCEEDED
         engine.kill(spec.folder, spec.replicas[0].name, signal.SIGKILL)
@@ -254,23 +251,14 @@ def gang_of(spec: AttemptSpec, *, replicas: int = 1) -> GangRequest:
 
 
 def settle(
-    engine: Engine, attempt: Path, phase: AttemptPhase, *, within_s: float = _SETTLE_TIMEOUT_S
+    engine: Engine, attempt: Path, phase: AttemptPhase, *, within_s: float = SETTLE_TIMEOUT_S
 ) -> ObservedAttempt:
     """Return the first status of the attempt in this phase. Fails if it ends otherwise, or after the time limit."""
     ends = (AttemptPhase.ENDED, AttemptPhase.LOST)
-    status = wait_for(
+    status = eventually(
         lambda: engine.observe([attempt])[attempt],
         lambda status: status.phase is phase or status.phase in ends,
         within_s=within_s,
     )
     assert status.phase is phase, f"{attempt} came to be {status}"
     return status
-
-
-def wait_for(read: Callable[[], T], good: Callable[[T], bool], *, within_s: float = _SETTLE_TIMEOUT_S) -> T:
-    """Return the first value of `read` that is `good`. Fails after `within_s`."""
-    deadline = time.monotonic() + within_s
-    while not good(value := read()):
-        assert time.monotonic() < deadline, f"still {value} after {within_s:g} s"
-        time.sleep(0.01)
-    return value

@@ -6,11 +6,11 @@ import http.client
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.resources import held_port
 
 START_TIMEOUT_S = 120.0
@@ -73,11 +73,9 @@ def s3_server(port: int = 0) -> Iterator[S3Server]:
 
 
 def _wait_until_ready(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            time.sleep(0.05)
-    raise RuntimeError("moto's server did not start.")
+    def connects() -> bool:
+        assert process.poll() is None, "moto's server did not start."
+        socket.create_connection(("127.0.0.1", port), 1).close()
+        return True
+
+    eventually(connects, within_s=START_TIMEOUT_S, interval_s=0.05, retry_on=OSError)

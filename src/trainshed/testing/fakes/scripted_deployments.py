@@ -35,7 +35,7 @@ from trainshed.runtimes.environments import RuntimeInfo, Runtimes, RuntimeState
 from trainshed.store.database import Database
 from trainshed.store.models import ModelChange, ModelStore
 from trainshed.store.operations import OperationStore
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.fakes.scripted_hosts import ship_scripted
 
 PYTHON = Path(sys.executable)
@@ -198,7 +198,7 @@ class Shed:
         return operation
 
     def until(self, name: str, state: VersionState = VersionState.READY) -> Version:
-        version = wait_for(
+        version = eventually(
             lambda: self.models.version("p", "m", name), lambda version: version.state is not VersionState.CREATING
         )
         assert version.state is state, version
@@ -208,7 +208,7 @@ class Shed:
         return self.routes.models["p", "m"].versions[name]
 
     def until_route(self, name: str, state: ServingState) -> VersionRoute:
-        published = wait_for(
+        published = eventually(
             lambda: self.routes.models["p", "m"].versions.get(name),
             lambda route: route is not None and route.state is state,
         )

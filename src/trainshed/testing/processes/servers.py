@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from trainshed.config import Home
 from trainshed.domain.jobs.reconcile import AttemptPhase
 from trainshed.engines.local.engine import LocalEngine
-from trainshed.testing.contracts.engines import wait_for
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.checked_api import FAULTS
 
 START_TIMEOUT_S = 120.0
@@ -212,7 +212,7 @@ class RunningServer:
         attempts = [folder for folder in self.home.glob("jobs/*/*/*") if folder.is_dir()]
         for attempt in attempts:
             engine.cancel(attempt)
-        wait_for(
+        eventually(
             lambda: [path for path, status in engine.observe(attempts).items() if status.phase in _LIVE_PHASES],
             lambda running: not running,
             within_s=JOBS_END_TIMEOUT_S,

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from trainshed import packaging
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import Caller, RunningServer
 
 TIMEOUT_S = 240.0
@@ -78,12 +79,13 @@ class Deployer:
 
     def finish(self, operation: dict[str, Any], *, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
         """Wait for an operation. Returns it."""
-        deadline = time.monotonic() + timeout_s
-        while not operation.get("done"):
-            assert time.monotonic() < deadline, operation
-            time.sleep(0.02)
-            operation = self.server.call("GET", f"/v1/{operation['name']}")
-        return operation
+        if operation.get("done"):
+            return operation
+        return eventually(
+            lambda: self.server.call("GET", f"/v1/{operation['name']}"),
+            lambda current: current.get("done"),
+            within_s=timeout_s,
+        )
 
     def deploy(self, version: str, uri: str, **body: Any) -> dict[str, Any]:
         """Create a version, which must succeed. Returns its details."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from urllib.parse import quote
 
 from trainshed import packaging
 from trainshed.domain.jobs.job import TERMINAL_STATES
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
 
 TIMEOUT_S = 240.0
@@ -67,14 +67,12 @@ class Submitter:
         self, job: str, states: Collection[str] = TERMINAL_STATES, *, timeout_s: float = TIMEOUT_S
     ) -> dict[str, Any]:
         """Wait until the job is in one of these states. Returns it."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            body = self.get(job)
-            if body["state"] in states:
-                return body
-            if body["state"] in TERMINAL_STATES or time.monotonic() > deadline:
-                raise AssertionError(f"Job {job} is {body['state']}, not {sorted(states)}: {body}")
-            time.sleep(0.05)
+        ends = {*states, *TERMINAL_STATES}
+        body = eventually(
+            lambda: self.get(job), lambda body: body["state"] in ends, within_s=timeout_s, interval_s=0.05
+        )
+        assert body["state"] in states, f"Job {job} is {body['state']}, not {sorted(states)}: {body}"
+        return body
 
     def lines(self, job: str) -> list[str]:
         """Return every message in its log so far."""

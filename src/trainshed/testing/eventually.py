@@ -1,0 +1,41 @@
+"""Waiting for a condition, with a failure that says what was seen last."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+SETTLE_TIMEOUT_S = 90.0  #: for what takes a moment on an idle machine; tests share theirs
+POLL_INTERVAL_S = 0.01
+
+
+def eventually(
+    read: Callable[[], T],
+    good: Callable[[T], object] = bool,
+    *,
+    within_s: float = SETTLE_TIMEOUT_S,
+    interval_s: float = POLL_INTERVAL_S,
+    retry_on: type[Exception] | tuple[type[Exception], ...] = (),
+    describe: Callable[[], object] | None = None,
+) -> T:
+    """Return the first value of `read` that is `good`, and read again every `interval_s` until then.
+
+    Errors of the types in `retry_on` count as no value. After `within_s`, fails with the last value or error, and with
+    what `describe` returns then.
+    """
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            value = read()
+            if good(value):
+                return value
+            seen = f"still {value!r}"
+        except retry_on as exc:
+            seen = f"still {type(exc).__name__}: {exc}"
+        if time.monotonic() >= deadline:
+            details = f"\n{describe()}" if describe is not None else ""
+            raise AssertionError(f"{seen} after {within_s:g} s{details}")
+        time.sleep(interval_s)
