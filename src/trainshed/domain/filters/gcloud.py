@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from trainshed.domain.filters.dialect import Dialect
-from trainshed.domain.filters.terms import Path, TimeWindow, scalars, time_ns, to_text, values_at
+from trainshed.domain.filters.terms import Path, Reading, TimeWindow, scalars, time_ns, to_text
 
 _ESCAPE = re.compile(r"""\\(["'\\])""")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:")
@@ -38,8 +38,8 @@ class ResourceComparison:
         """Build a comparison. Raises `ValueError` with a sentence if the value is no pattern."""
         return cls(path, operator, value, _predicate(operator, value))
 
-    def matches(self, document: Mapping[str, Any]) -> bool:
-        return any(map(self.test, values_at(document, self.path) or (None,)))
+    def matches(self, reading: Reading) -> bool:
+        return any(map(self.test, reading.values(self.path) or (None,)))
 
     def window(self, path: Path) -> TimeWindow:
         return TimeWindow()

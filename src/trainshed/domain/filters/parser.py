@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from trainshed.domain.filters.dialect import Dialect
-from trainshed.domain.filters.terms import And, FilterNode, Not, Or, Path, TextTerm, TimeWindow
+from trainshed.domain.filters.terms import And, FilterNode, Not, Or, Path, Reading, TextTerm, TimeWindow
 from trainshed.errors import InvalidArgumentError
 
 MAX_DEPTH = 50
@@ -38,7 +38,7 @@ class Filter:
     _root: FilterNode
 
     def matches(self, document: Mapping[str, Any]) -> bool:
-        return self._root.matches(document)
+        return self._root.matches(Reading(document))
 
     def window(self, *path: str) -> TimeWindow:
         """The bounds of `path` in microseconds, inclusive. A document outside of them cannot match."""

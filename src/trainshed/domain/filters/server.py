@@ -8,19 +8,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 from trainshed.domain.filters.dialect import Dialect
 from trainshed.domain.filters.terms import (
+    SEPARATOR,
     SEVERITIES,
+    FilterNode,
     Path,
+    Reading,
     Search,
     TimeWindow,
     compile_pattern,
-    scalars,
     time_ns,
     to_text,
-    values_at,
 )
 
 TIMES = frozenset({"timestamp", "receiveTimestamp", "createTime", "startTime", "endTime"})
@@ -48,13 +49,8 @@ class Comparison:
     bare: bool  #: unquoted, so a leading or trailing `*` is a wildcard
     test: Predicate = field(compare=False)
 
-    @classmethod
-    def build(cls, path: Path, operator: str, value: str, bare: bool) -> Self:
-        """Build a comparison. Raises `ValueError` with a sentence if the value cannot be compared with that field."""
-        return cls(path, operator, value, bare, _predicate(path, operator, value, bare))
-
-    def matches(self, document: Mapping[str, Any]) -> bool:
-        return any(map(self.test, values_at(document, self.path)))
+    def matches(self, reading: Reading) -> bool:
+        return any(map(self.test, reading.values(self.path)))
 
     def window(self, path: Path) -> TimeWindow:
         if path != self.path or not _is_time_field(path) or self.operator not in _OPERATORS:
@@ -71,16 +67,46 @@ class Comparison:
         return frozenset({self.value})
 
 
+@dataclass(frozen=True, slots=True)
+class Contains:
+    """A field's texts contain a value, case-insensitive, or its names are the value. `*` matches every field."""
+
+    path: Path
+    value: str
+    folded: str
+    anything: bool
+
+    def matches(self, reading: Reading) -> bool:
+        if self.folded in reading.words(self.path) and SEPARATOR not in self.folded:
+            return bool(reading.values(self.path))
+        for value in reading.values(self.path):
+            if self.anything or (isinstance(value, dict) and self.value in value):
+                return True
+        return False
+
+    def window(self, path: Path) -> TimeWindow:
+        return TimeWindow()
+
+    def required(self, path: Path) -> frozenset[str] | None:
+        return None
+
+
+def comparison(path: Path, operator: str, value: str, bare: bool) -> FilterNode:
+    """Build a comparison. Raises `ValueError` with a sentence if the value cannot be compared with that field."""
+    if operator == ":" and (value == "*" or not _is_wildcard(value, bare)):
+        return Contains(path, value, value.casefold(), bare and value == "*")
+    return Comparison(path, operator, value, bare, _predicate(path, operator, value, bare))
+
+
+def _is_wildcard(value: str, bare: bool) -> bool:
+    return bare and (value.startswith("*") or value.endswith("*"))
+
+
 def _predicate(path: Path, operator: str, value: str, bare: bool) -> Predicate:
     if operator in ("=~", "!~"):
         return _pattern_predicate(value, expected=operator == "=~")
-    wildcard = bare and (value.startswith("*") or value.endswith("*"))
     if operator == ":":
-        return (
-            _wildcard_predicate(value, expected=True)
-            if wildcard and value != "*"
-            else _has_predicate(value, anything=wildcard)
-        )
+        return _wildcard_predicate(value, expected=True)
     compare = _OPERATORS[operator]
     if _is_time_field(path):
         bound_ns = time_ns(value)
@@ -88,7 +114,7 @@ def _predicate(path: Path, operator: str, value: str, bare: bool) -> Predicate:
     if path == ("severity",):
         rank = _rank(value)
         return lambda actual: compare(_rank(str(actual)), rank)
-    if wildcard and operator in ("=", "!="):
+    if _is_wildcard(value, bare) and operator in ("=", "!="):
         return _wildcard_predicate(value, expected=operator == "=")
     return _plain_predicate(compare, value)
 
@@ -96,19 +122,6 @@ def _predicate(path: Path, operator: str, value: str, bare: bool) -> Predicate:
 def _pattern_predicate(pattern: str, *, expected: bool) -> Predicate:
     search: Search = compile_pattern(pattern)
     return lambda actual: search(to_text(actual)) is expected
-
-
-def _has_predicate(value: str, *, anything: bool) -> Predicate:
-    folded = value.casefold()
-
-    def has(actual: Any) -> bool:
-        if anything:
-            return True
-        if isinstance(actual, dict) and value in actual:
-            return True
-        return any(folded in to_text(scalar).casefold() for scalar in scalars(actual))
-
-    return has
 
 
 def _wildcard_predicate(value: str, *, expected: bool) -> Predicate:
@@ -170,7 +183,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 SERVER = Dialect(
     operators=(*_OPERATORS, ":", "=~", "!~"),
-    comparison=Comparison.build,
+    comparison=comparison,
     unescape=_unescape,
     mixes_and_or=True,
     comments=True,

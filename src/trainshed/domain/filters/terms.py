@@ -27,6 +27,7 @@ _FRACTION = re.compile(r"\.\d{6}(\d{1,3})")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _ZONE = re.compile(r"([+-]\d\d)(\d\d)$")  #: google-cloud-logging writes +0000 for +00:00
 MAX_PATTERN_CHARACTERS = 1000
+SEPARATOR = "\0"  #: between two texts; a term with it matches nothing
 Search = Callable[[str], bool]
 
 
@@ -37,10 +38,34 @@ class TimeWindow(NamedTuple):
     upper: int | None = None
 
 
+class Reading:
+    """One document while a filter is applied to it. Terms share what they read and case-fold of it."""
+
+    __slots__ = ("_values", "_words", "document")
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.document = document
+        self._values: dict[Path, list[Any]] = {}
+        self._words: dict[Path, str] = {}
+
+    def values(self, path: Path) -> list[Any]:
+        """The values at a path."""
+        if (values := self._values.get(path)) is None:
+            values = self._values[path] = values_at(self.document, path)
+        return values
+
+    def words(self, path: Path = ()) -> str:
+        """The texts in the values at a path, or in all of the document, case-folded, with `SEPARATOR` between them."""
+        if (words := self._words.get(path)) is None:
+            texts = (to_text(scalar).casefold() for scalar in scalars(self.values(path) if path else self.document))
+            words = self._words[path] = SEPARATOR.join(texts)
+        return words
+
+
 class FilterNode(Protocol):
     """One node of a filter over JSON documents. `window` and `required` may be too wide, never too narrow."""
 
-    def matches(self, document: Mapping[str, Any]) -> bool: ...
+    def matches(self, reading: Reading) -> bool: ...
 
     def window(self, path: Path) -> TimeWindow: ...
 
@@ -53,8 +78,8 @@ class And:
 
     parts: tuple[FilterNode, ...]
 
-    def matches(self, document: Mapping[str, Any]) -> bool:
-        return all(part.matches(document) for part in self.parts)
+    def matches(self, reading: Reading) -> bool:
+        return all(part.matches(reading) for part in self.parts)
 
     def window(self, path: Path) -> TimeWindow:
         windows = [part.window(path) for part in self.parts]
@@ -73,8 +98,8 @@ class Or:
 
     parts: tuple[FilterNode, ...]
 
-    def matches(self, document: Mapping[str, Any]) -> bool:
-        return any(part.matches(document) for part in self.parts)
+    def matches(self, reading: Reading) -> bool:
+        return any(part.matches(reading) for part in self.parts)
 
     def window(self, path: Path) -> TimeWindow:
         windows = [part.window(path) for part in self.parts]
@@ -93,8 +118,8 @@ class Or:
 class Not:
     part: FilterNode
 
-    def matches(self, document: Mapping[str, Any]) -> bool:
-        return not self.part.matches(document)
+    def matches(self, reading: Reading) -> bool:
+        return not self.part.matches(reading)
 
     def window(self, path: Path) -> TimeWindow:
         return TimeWindow()
@@ -109,8 +134,8 @@ class TextTerm:
 
     folded: str
 
-    def matches(self, document: Mapping[str, Any]) -> bool:
-        return any(self.folded in to_text(value).casefold() for value in scalars(document))
+    def matches(self, reading: Reading) -> bool:
+        return self.folded in reading.words() and SEPARATOR not in self.folded
 
     def window(self, path: Path) -> TimeWindow:
         return TimeWindow()
