@@ -46,7 +46,7 @@ def arguments(argv=None):
     output = parser.add_argument_group("output")
     output.add_argument("--job-dir", required=True, help="where checkpoints, summaries and the model go")
     output.add_argument(
-        "--reuse-job-dir", action="store_true", help="go on from what is there; else an earlier run's files are removed"
+        "--reuse-job-dir", action="store_true", help="continue an earlier run; else its files are removed"
     )
     output.add_argument("--serving-export-format", choices=("JSON", "CSV", "EXAMPLE"), default="JSON")
     output.add_argument(

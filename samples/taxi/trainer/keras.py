@@ -106,7 +106,7 @@ class Report(tf.keras.callbacks.Callback):
             self.evaluate(model)
 
     def evaluate(self, model):
-        """Measure on a copy in this process, while workers may go on."""
+        """Evaluate a copy in this process; workers may continue."""
         if model is not self.local:
             self.local.set_weights(model.get_weights())
         found = _measure(self.local, batches(self.args.eval_files, self.args.batch_size), self.args.eval_steps)

@@ -65,7 +65,7 @@ def cli_page() -> str:
         "Made from the commands themselves by `python -m trainshed.cli.reference cli`.",
         "",
         "Data goes to stdout, words to stderr. The exit status is 0, 1 if something failed, 2 if the command line",
-        "makes no sense, and 130 after Ctrl-C in a stream. Every command has `--help`.",
+        "is invalid, and 130 after Ctrl-C in a stream. Every command has `--help`.",
         "",
         "`ai-platform`, `ml-engine`, `beta`, `alpha` and `beta ml` may stand before `jobs`, `models`, `versions`,",
         "`predict`, `explain`, `operations`, `locations` and `local`, as in gcloud. `--project` and `-q` may stand",
@@ -137,7 +137,7 @@ def settings_page() -> str:
         "",
         "A setting of the server is an environment variable, or a line under `[server]` in `config.toml` of the state",
         "folder (`trainshed config set server/port 9000`). An option of `trainshed up` wins over the environment, and",
-        "that over the file. The server reads them when it starts; a name or a value that makes no sense stops it.",
+        "that over the file. The server reads them when it starts. An unknown name or an invalid value is an error.",
         "",
     ]
     for setting in fields(Settings):

@@ -53,7 +53,7 @@ def _is_quiet() -> bool:
 @click.argument("urls", nargs=-1, required=True, metavar="gs://BUCKET...")
 @project_option
 def rb(urls: tuple[str, ...], project: str | None) -> None:
-    """Remove empty buckets. `rm -r` removes a bucket with all that is in it.
+    """Remove empty buckets. `rm -r` removes a bucket with its objects.
 
     \b
     Example:

@@ -18,7 +18,7 @@ from trainshed.client.submission import create_job
 @click.option("--model", metavar="MODEL", help="The model; its default version is used unless --version is given.")
 @click.option("--version", metavar="VERSION", help="The version of --model.")
 @click.option(
-    "--model-dir", type=ObjectPath(), metavar="gs://BUCKET/PATH", help="A folder with a model, in place of --model."
+    "--model-dir", type=ObjectPath(), metavar="gs://BUCKET/PATH", help="A folder with a model, instead of --model."
 )
 @click.option(
     "--data-format",

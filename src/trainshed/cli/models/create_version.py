@@ -59,8 +59,8 @@ def _container_options(command: F) -> F:
             "--ports", type=Ports(), metavar="PORT,...", help="The port that the container listens on. Default: 8080."
         ),
         click.option("--env-vars", type=KeyValues(), metavar="NAME=VALUE,...", help="Variables for the container."),
-        click.option("--args", type=Names(), metavar="ARG,...", help="Arguments, in place of the image's own."),
-        click.option("--command", type=Names(), metavar="WORD,...", help="What to run, in place of the image's own."),
+        click.option("--args", type=Names(), metavar="ARG,...", help="Arguments, instead of the image's own."),
+        click.option("--command", type=Names(), metavar="WORD,...", help="The command, instead of the image's own."),
         click.option(
             "--image", metavar="IMAGE", help="A container image that serves the version, with an HTTP server in it."
         ),

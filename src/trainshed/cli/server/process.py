@@ -186,7 +186,7 @@ def status(ctx: click.Context, format: str | None) -> None:
 
 @click.command(cls=Command)
 def down() -> None:
-    """Stop the server. Jobs that run go on without it; the next server finds them again.
+    """Stop the server. Running jobs continue; the next server finds them.
 
     \b
     Example:
