@@ -252,8 +252,8 @@ class Home:
     def find(cls, env: Mapping[str, str]) -> Self:
         return cls(Path(env.get("TRAINSHED_HOME") or Path.home() / ".trainshed").expanduser().absolute())
 
-    def create(self) -> None:
-        """Create the folder, mode 0700. Idempotent.
+    def create(self, *, setting: str = "TRAINSHED_HOME") -> None:
+        """Create the folder, mode 0700. `setting` is what chooses another one, for the error. Idempotent.
 
         Raises `CannotProceedError` if it can't be created or written to, or lacks extended attributes.
         """
@@ -266,15 +266,14 @@ class Home:
             probe.touch(mode=0o600)
         except OSError as exc:
             raise CannotProceedError(
-                f"The state folder {self.path} can't be written to: {exc.strerror}. "
-                f"Choose another one with TRAINSHED_HOME."
+                f"The state folder {self.path} can't be written to: {exc.strerror}. Choose another one with {setting}."
             ) from exc
         try:
             os.setxattr(probe, "user.trainshed", b"1")
         except OSError as exc:
             raise CannotProceedError(
                 f"The file system of {self.path} keeps no extended attributes ({exc.strerror}), and objects need them. "
-                f"Choose a folder on ext4, xfs, btrfs or tmpfs with TRAINSHED_HOME."
+                f"Choose a folder on ext4, xfs, btrfs or tmpfs with {setting}."
             ) from exc
         finally:
             probe.unlink(missing_ok=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
 
-from trainshed.domain.jobs.job import Job, JobEvent, JobState
+from trainshed.domain.jobs.failure import Failure, FailureCause
+from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind, JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.objects import Bucket
 from trainshed.errors import CannotProceedError, InvalidArgumentError, UnavailableError
@@ -59,11 +59,14 @@ def test_buckets_are_sorted_and_chosen_byte_by_byte(database: Database) -> None:
 
 def test_words_of_programs_can_always_be_stored(database: Database) -> None:
     jobs = JobStore(database)
-    jobs.add(JOB, [JobEvent(message="a\0b \udc80", time_us=1)])
-    failed = replace(JOB, error="c\0d").to(JobState.FAILED, now_us=2, error="c\0d")
-    jobs.record(failed, [JobEvent(message="\0", time_us=2)])
+    jobs.add(JOB, [JobEvent(kind=JobEventKind.PREPARING, message="a\0b \udc80", time_us=1)])
+    failure = Failure(cause=FailureCause.LAUNCH_FAILED, message="c\0d \udc80", facts={"by": "\0"})
+    failed = JOB.to(JobState.FAILED, now_us=2, failure=failure)
+    jobs.record(failed, [JobEvent(kind=JobEventKind.PREPARING, message="\0", time_us=2)])
     assert [event.message for event in jobs.events("shed", "a")] == ["a\ufffdb \\udc80", "\ufffd"]
-    assert jobs.get("shed", "a").error == "c\ufffdd"
+    stored = jobs.get("shed", "a").failure
+    assert stored is not None
+    assert (stored.message, stored.facts) == ("c\ufffdd \\udc80", {"by": "\ufffd"})
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
@@ -104,11 +107,11 @@ def test_an_event_is_never_seen_before_one_with_a_lower_number(database: Databas
     with ThreadPoolExecutor(2) as pool:
         with database.write() as holder:
             holder.rows(sa.text("select pg_advisory_xact_lock(1)"))
-            slow = pool.submit(jobs.tell, JOB, JobEvent(message="slow", time_us=1))
+            slow = pool.submit(jobs.tell, JOB, JobEvent(kind=JobEventKind.PREPARING, message="slow", time_us=1))
             deadline = time.monotonic() + 90
             while waiting(database) < 1 and time.monotonic() < deadline:
                 time.sleep(0.01)
-            fast = pool.submit(jobs.tell, JOB, JobEvent(message="fast", time_us=2))
+            fast = pool.submit(jobs.tell, JOB, JobEvent(kind=JobEventKind.PREPARING, message="fast", time_us=2))
             while not fast.done() and waiting(database) < 2 and time.monotonic() < deadline:
                 time.sleep(0.01)
             seen = jobs.events("shed", "a")

@@ -14,6 +14,7 @@ import pytest
 from trainshed.config import Home
 from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.capacity.placement import GB, ResourceShares
+from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.job import JobState
 from trainshed.engines.base import AttemptSpec, Engine, RemoteSpec, Replica
 from trainshed.engines.local.engine import LocalEngine
@@ -137,8 +138,8 @@ class TestFakeEngine(EngineContract):
 
     def finish(self, engine: Engine, launch: AttemptSpec, *, ok: bool) -> None:
         assert isinstance(engine, FakeEngine)
-        outcome, message = (JobState.SUCCEEDED, "") if ok else (JobState.FAILED, "It was told to.")
-        engine.finish(launch.folder, outcome=outcome, message=message)
+        failure = None if ok else Failure(cause=FailureCause.REPLICA_EXITED, exit_code=1)
+        engine.finish(launch.folder, outcome=JobState.SUCCEEDED if ok else JobState.FAILED, failure=failure)
 
     def starts(self, engine: Engine, launch: AttemptSpec) -> int:
         assert isinstance(engine, FakeEngine)

@@ -11,7 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 from trainshed.domain.jobs.batch_prediction import BatchPrediction
-from trainshed.domain.jobs.job import Job, JobEvent, JobState
+from trainshed.domain.jobs.failure import Failure, FailureCause
+from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind, JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.operations import Operation
 from trainshed.domain.policies import Binding
@@ -28,7 +29,7 @@ START = (2**62, "")
 PREDICTION = BatchPrediction.parse(
     {"inputPaths": ["gs://mine/rows"], "outputPath": "gs://mine/out", "dataFormat": "JSON"}
 )
-QUEUED = JobEvent(message="Job a is queued.", time_us=1)
+QUEUED = JobEvent(kind=JobEventKind.QUEUED, message="Job a is queued.", time_us=1)
 
 
 def job(job_id: str, *, project: str = "shed", created_us: int = 1, priority: int = 0) -> Job:
@@ -225,14 +226,30 @@ class TestJobs:
         assert store.positions([]) == {}
         assert [active.id for active in store.active()] == ["gone"]
 
+    def test_a_failure_is_read_as_it_was_written(self, store: JobStore) -> None:
+        failure = Failure(
+            cause=FailureCause.OUT_OF_MEMORY,
+            replica="master-replica-0",
+            signal=9,
+            memory_peak_bytes=7,
+            output="last",
+            facts={"module": "trainer.task", "limit": 1.5},
+        )
+        stored = store.add(job("a"), [QUEUED])
+        store.record(stored.to(JobState.FAILED, now_us=5, failure=failure))
+        assert store.get("shed", "a").failure == failure
+        assert store.add(job("b"), []).failure is store.get("shed", "b").failure is None
+
     def test_events_come_in_the_order_they_were_written(self, store: JobStore) -> None:
-        stored = store.add(job("a"), [QUEUED, JobEvent(message="second", time_us=0, severity="WARNING")])
-        store.tell(stored, JobEvent(message="third", time_us=0))
+        stored = store.add(
+            job("a"), [QUEUED, JobEvent(kind=JobEventKind.NOTE, message="second", time_us=0, severity="WARNING")]
+        )
+        store.tell(stored, JobEvent(kind=JobEventKind.OUTAGE, message="third", time_us=0, subject="Ray"))
         events = store.events("shed", "a")
-        assert [(event.message, event.severity) for event in events] == [
-            ("Job a is queued.", "INFO"),
-            ("second", "WARNING"),
-            ("third", "INFO"),
+        assert [(event.kind, event.message, event.severity, event.subject) for event in events] == [
+            (JobEventKind.QUEUED, "Job a is queued.", "INFO", ""),
+            (JobEventKind.NOTE, "second", "WARNING", ""),
+            (JobEventKind.OUTAGE, "third", "INFO", "Ray"),
         ]
         assert sorted({event.seq for event in events}) == [event.seq for event in events]
 

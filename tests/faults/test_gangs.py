@@ -27,7 +27,7 @@ from trainshed.domain.jobs.job import JobState
 from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt
 from trainshed.engines.base import AttemptSpec, Replica
 from trainshed.engines.local.engine import LocalEngine
-from trainshed.testing.contracts.engines import settle
+from trainshed.testing.contracts.engines import message_of, settle
 from trainshed.testing.eventually import eventually
 from trainshed.testing.workloads.job_logs import records
 
@@ -264,8 +264,8 @@ def test_a_permanent_error_of_any_replica_ends_the_job_at_once(start: Start, nam
     ended = gang.settle()
     assert ended.outcome is JobState.FAILED
     kind = name.partition("-")[0]
-    assert ended.message.startswith(f"The replica {kind} 0 exited with a non-zero status of 1.")
-    assert "ValueError: my own fault" in ended.message
+    assert message_of(ended).startswith(f"The replica {kind} 0 exited with a non-zero status of 1.")
+    assert "ValueError: my own fault" in message_of(ended)
     assert set(gang.counts().values()) == {1}
     assert gang.restarts() == []
 
@@ -395,9 +395,11 @@ def test_after_three_new_gangs_the_job_fails_and_names_the_replica(
     ended = gang.settle()
     assert ended.outcome is JobState.FAILED
     kind = name.partition("-")[0]
-    assert ended.message.startswith(f"The replica {kind} 0 was killed by signal 11 (SIGSEGV). \nhere is the reason\n")
+    assert message_of(ended).startswith(
+        f"The replica {kind} 0 was killed by signal 11 (SIGSEGV). \nhere is the reason\n"
+    )
     whole = "The job" if len(types) == 1 else "The whole gang"
-    assert f"{whole} had been restarted 3 times already, which is the limit." in ended.message
+    assert f"{whole} had been restarted 3 times already, which is the limit." in message_of(ended)
     assert gang.counts()[name] == 4
     assert [restart.whole_gang for restart in gang.restarts()] == [True] * 3
 
@@ -480,15 +482,15 @@ obey()
     gang = start(SERVERS, code)
     ended = gang.settle()
     assert ended.outcome is JobState.FAILED
-    assert ended.message.startswith("The replica ps 0 exited with a non-zero status of 1.")
-    assert "the real one" in ended.message
+    assert message_of(ended).startswith("The replica ps 0 exited with a non-zero status of 1.")
+    assert "the real one" in message_of(ended)
 
 
 def test_a_broken_connection_without_a_loss_fails_the_job(start: Start) -> None:
     gang = start(("master", "worker", "ps"), "unavailable() if NAME == 'worker-replica-0' else obey()")
     ended = gang.settle()
     assert ended.outcome is JobState.FAILED
-    assert ended.message.startswith("The replica worker 0 exited with a non-zero status of 1.")
+    assert message_of(ended).startswith("The replica worker 0 exited with a non-zero status of 1.")
     assert gang.restarts() == []
 
 
@@ -592,7 +594,7 @@ def test_a_hung_replica_is_ended_by_the_time_limit(start: Start) -> None:
     gang = start(("master", "worker", "ps"), code, max_running_s=1.5)
     ended = gang.settle()
     assert ended.outcome is JobState.CANCELLED
-    assert "maxRunningTime of 1.5 s" in ended.message
+    assert "maxRunningTime of 1.5 s" in message_of(ended)
 
 
 def test_a_restart_does_not_give_more_time(start: Start) -> None:

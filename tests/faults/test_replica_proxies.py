@@ -10,10 +10,13 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from trainshed.domain.jobs.failure import Failure
+from trainshed.domain.jobs.failure_text import error_message
 from trainshed.node.process.exit_status import NODE_LOST
 from trainshed.node.remote import workspace
 from trainshed.node.remote.replica_proxy import GangAddresses
@@ -36,6 +39,10 @@ def bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalBri
 def attempt(tmp_path: Path, bridge: LocalBridge) -> Iterator[GangRun]:
     with GangRun(tmp_path, bridge.path) as made:
         yield made
+
+
+def reason(end: dict[str, Any]) -> str:
+    return error_message(Failure.parse(end["failure"]), "j")
 
 
 def test_a_gang_runs_with_addresses_that_its_nodes_chose(attempt: GangRun, bridge: LocalBridge) -> None:
@@ -77,7 +84,8 @@ def test_it_ends_as_the_replica_ended(attempt: GangRun, how: int, words: str) ->
     attempt.end(how)
     end = attempt.ended()
     assert end["outcome"] == "FAILED"
-    assert words in end["message"] and "last output" in end["message"]
+    message = reason(end)
+    assert words in message and "last output" in message
     assert [event["event"] for event in attempt.journal()][2:5] == ["replica_started", "running", "replica_exited"]
     exits = [event for event in attempt.journal() if event["event"] == "replica_exited"]
     assert (exits[0]["code"], exits[0]["signal"]) == ((how, None) if how > 0 else (None, -how))
@@ -227,7 +235,7 @@ def test_a_runtime_that_cannot_be_built_fails_the_job_with_the_reason(attempt: G
     attempt.launch("wait()", MASTER, python="3.99")
     end = attempt.ended()
     assert end["outcome"] == "FAILED"
-    assert "The runtime can't be built on this node" in end["message"]
+    assert "The runtime can't be built on this node" in reason(end)
     assert attempt.starts() == []
 
 
@@ -243,7 +251,7 @@ def test_a_job_runs_from_when_its_first_replica_does_and_not_while_a_node_gets_r
         assert [event["event"] for event in attempt.journal()][-1] == "replica_started"
         (runtime / "complete.json").write_text("{}")
     assert attempt.ended()["outcome"] == "CANCELLED"
-    assert "maxRunningTime of 2.5 s" in attempt.ended()["message"]
+    assert "maxRunningTime of 2.5 s" in reason(attempt.ended())
     assert {name for name, _, _ in attempt.starts()} == {MASTER, PS}
     assert [event["event"] for event in attempt.journal()].count("running") == 1
 

@@ -30,7 +30,7 @@ from trainshed.engines.base import AttemptSpec, Replica
 from trainshed.engines.local.engine import LocalEngine, render
 from trainshed.engines.shipping import ship
 from trainshed.node.journal import Journal
-from trainshed.testing.contracts.engines import settle
+from trainshed.testing.contracts.engines import message_of, settle
 from trainshed.testing.eventually import eventually
 from trainshed.testing.workloads.job_logs import records
 
@@ -202,7 +202,7 @@ def test_killing_the_reaper_ends_the_job_and_everything_it_started(start: Start)
     os.kill(started["reaper"], signal.SIGKILL)
     ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
-    assert "reaper process of this job was killed" in ended.message
+    assert "reaper process of this job was killed" in message_of(ended)
     assert attempt.processes() == []
     eventually(lambda: _gone(started["pid"]))
 
@@ -222,7 +222,7 @@ def test_terminating_the_supervisor_fails_the_job_with_a_reason(start: Start) ->
     os.kill(attempt.event("supervisor_started")["pid"], signal.SIGTERM)
     ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
-    assert "SIGTERM" in ended.message
+    assert "SIGTERM" in message_of(ended)
     assert attempt.processes() == []
 
 
@@ -271,7 +271,7 @@ def test_a_job_that_runs_too_long_is_cancelled_and_says_so(start: Start) -> None
     attempt = start("import time; time.sleep(60)", max_running_s=0.2)
     ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.CANCELLED
-    assert ended.message == (
+    assert message_of(ended) == (
         "The job ran longer than its maxRunningTime of 0.2 s and was cancelled. "
         "Raise scheduling.maxRunningTime if it needs longer."
     )
@@ -394,8 +394,8 @@ def test_a_failure_names_the_replica_and_ends_in_its_traceback(start: Start) -> 
     attempt = start("import argparse; argparse.ArgumentParser().parse_args(); raise SystemExit('no')")
     ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
-    assert ended.message.startswith("The replica master 0 exited with a non-zero status of 2. \n")
-    assert ended.message.endswith("please check the logs: trainshed jobs logs j")
+    assert message_of(ended).startswith("The replica master 0 exited with a non-zero status of 2. \n")
+    assert message_of(ended).endswith("please check the logs: trainshed jobs logs j")
     assert {line["s"] for line in attempt.log() if "unrecognized" in line["m"]} == {"ERROR"}
 
 
@@ -403,7 +403,7 @@ def test_a_module_that_is_not_there_fails_with_advice(start: Start) -> None:
     attempt = start("", module="absent.task")
     ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
-    assert "Check --module-name (it is absent.task" in ended.message
+    assert "Check --module-name (it is absent.task" in message_of(ended)
 
 
 def _supervise(attempt: Attempt, tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> tuple[int, str]:
@@ -423,7 +423,7 @@ def test_a_runtime_without_its_python_is_told_at_once(prepare: Start, tmp_path: 
     assert _supervise(attempt, tmp_path, lambda spec: spec.update(python="/no/python")) == (0, "")
     ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
-    assert ended.message == "/no/python can't be started: No such file or directory."
+    assert message_of(ended) == "/no/python can't be started: No such file or directory."
 
 
 def test_a_spec_that_it_does_not_know_starts_nothing(prepare: Start, tmp_path: Path) -> None:
@@ -439,7 +439,7 @@ def test_a_supervisor_that_fails_itself_ends_the_job(prepare: Start, tmp_path: P
     assert _supervise(attempt, tmp_path, lambda spec: spec.pop("max_running_s"))[0] == 0
     ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
-    assert "The supervisor of this job failed (KeyError: 'max_running_s')" in ended.message
+    assert "The supervisor of this job failed (KeyError: 'max_running_s')" in message_of(ended)
     assert attempt.processes() == []
 
 
@@ -620,7 +620,7 @@ def test_a_package_that_was_replaced_is_not_installed_under_the_name_of_another(
     _sdist(tmp_path / "x.tar.gz", _setup(), {"trainer/__init__.py": "", "trainer/task.py": "print('other')"})
     ended = start("", packages=(promised,), module="trainer.task").settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
-    assert "was replaced" in ended.message
+    assert "was replaced" in message_of(ended)
 
 
 def test_a_wheel_is_installed(start: Start, tmp_path: Path) -> None:
@@ -636,7 +636,7 @@ def test_a_requirement_that_cannot_be_had_fails_the_job_in_uvs_words(start: Star
     attempt = start("", packages=(package,), module="trainer.task")
     ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
-    assert "no-such-package-anywhere" in ended.message
+    assert "no-such-package-anywhere" in message_of(ended)
     assert not (tmp_path / "packages" / "site").exists()
     assert attempt.seen().started_us is None
 
@@ -646,7 +646,7 @@ def test_a_setup_that_fails_shows_its_traceback(start: Start, tmp_path: Path) ->
     package = _sdist(tmp_path / "t.tar.gz", "raise RuntimeError('my setup is broken')\n", TASK)
     ended = start("", packages=(package,), module="trainer.task").settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
-    assert "my setup is broken" in ended.message
+    assert "my setup is broken" in message_of(ended)
 
 
 @pytest.mark.parametrize(
@@ -666,7 +666,7 @@ def test_a_file_that_is_no_package_fails_the_job(
     attempt = start("", packages=(package_of(path),), module="trainer.task")
     ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
-    assert words in ended.message
+    assert words in message_of(ended)
 
 
 def test_a_hostile_archive_fails_the_job_and_writes_nothing_outside(start: Start, tmp_path: Path) -> None:
@@ -678,7 +678,7 @@ def test_a_hostile_archive_fails_the_job_and_writes_nothing_outside(start: Start
     attempt = start("", packages=(package_of(path),), module="trainer.task")
     ended = attempt.settle(AttemptPhase.ENDED)
     assert ended.outcome is JobState.FAILED
-    assert "'../../../escaped' leads out of the archive" in ended.message
+    assert "'../../../escaped' leads out of the archive" in message_of(ended)
     assert not list(tmp_path.rglob("escaped"))
 
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from trainshed.domain.jobs.failure import Failure
 from trainshed.domain.jobs.job import TERMINAL_STATES, JobState
 from trainshed.errors import EngineUnavailableError
 from trainshed.node import journal
@@ -103,7 +104,7 @@ class AttemptEnd:
 
     time_us: int
     outcome: JobState  #: a terminal state
-    message: str  #: the reason, for people
+    failure: Failure | None  #: why it failed or was cancelled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +127,7 @@ def fold(record: AttemptRecord, lines: Iterable[bytes]) -> AttemptRecord:
         if event is not None:
             try:
                 record = _apply(record, event)
-            except (ValueError, LookupError, TypeError):
+            except (ValueError, LookupError, TypeError, AttributeError):
                 continue  # a trainer wrote it
     return record
 
@@ -199,7 +200,8 @@ def _end(event: Mapping[str, Any], time_us: int) -> AttemptEnd:
     outcome = JobState(event["outcome"])
     if outcome not in TERMINAL_STATES:
         raise ValueError(outcome)
-    return AttemptEnd(time_us=time_us, outcome=outcome, message=str(event["message"]))
+    failure = event["failure"]
+    return AttemptEnd(time_us=time_us, outcome=outcome, failure=None if failure is None else Failure.parse(failure))
 
 
 def _number(value: object) -> int | None:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from trainshed.domain.filters.terms import SEVERITIES
+from trainshed.node.supervisor.log_writer import CLEANUP
 
 LOG_NAME = "log.jsonl"
 CHUNK_BYTES = 64 * 1024
@@ -36,6 +37,12 @@ class LogRecord(NamedTuple):
     replica: str
     severity: str
     message: str
+    kind: str = ""  #: of a line that the supervisor wrote, if it has one
+
+    @property
+    def is_cleanup(self) -> bool:
+        """Whether the supervisor wrote it after the exit of the replica."""
+        return self.kind == CLEANUP
 
 
 class _Raw(NamedTuple):
@@ -276,7 +283,10 @@ def _parse(raw: _Raw, not_before_us: int) -> LogRecord | None:
     if type(replica) is not str or type(severity) is not str or type(message) is not str or len(replica) > 128:
         return None
     level = severity if severity in SEVERITIES else "DEFAULT"
-    return LogRecord(raw.start, raw.end, max(time_us, not_before_us), replica, level, message)
+    kind = value.get("k")
+    if type(kind) is not str:
+        kind = ""
+    return LogRecord(raw.start, raw.end, max(time_us, not_before_us), replica, level, message, kind)
 
 
 def _json(data: bytes) -> Any:

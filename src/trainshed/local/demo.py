@@ -40,10 +40,7 @@ def check(home: Home) -> None:
 def hold_lock(home: Home) -> Iterator[None]:
     """Hold the demo's lock. Creates the folder. Raises `CannotProceedError` if another demo holds it."""
     check(home)
-    try:
-        home.create()
-    except CannotProceedError as exc:
-        raise CannotProceedError(str(exc).replace("with TRAINSHED_HOME", "with --home")) from exc
+    home.create(setting="--home")
     lock = os.open(home.path / MARKER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

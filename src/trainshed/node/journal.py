@@ -41,7 +41,7 @@ EVENTS = {
     SIGNALLED: ("name", "signal"),
     STOPPING: ("outcome",),
     CONTAINERS_LEFT: ("reason",),
-    ENDED: ("outcome", "message"),
+    ENDED: ("outcome", "failure"),  # the failure as in `failure.py`; null if the job succeeded
     LOST: (),
 }
 

@@ -26,6 +26,7 @@ import signal
 import struct
 import sys
 
+from . import failure
 from . import journal as events
 from .journal import Journal
 from .process import spawn, tree
@@ -197,8 +198,8 @@ def _run_supervisor(folder: str, journal: Journal, ready: int, reaper: int) -> i
         supervisor.run()
     except Exception as exc:  # noqa: BLE001 - the job's processes must end, and its user must know
         tree.kill_descendants()
-        message = "The supervisor of this job failed (%s: %s) and ended it. Submit the job again under a new name."
-        journal.append(events.ENDED, outcome="FAILED", message=message % (type(exc).__name__, exc))
+        failed = {"cause": failure.SUPERVISOR_FAILED, "message": "%s: %s" % (type(exc).__name__, exc)}
+        journal.append(events.ENDED, outcome="FAILED", failure=failed)
         journal.sync()
     return 0
 

@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 from .archives.extract import BadArchiveError, check, extract
-from .supervisor.failure_message import write_install_failure
+from .failure import INSTALL_FAILED, INSTALLATION, NodeFailureError, write_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,13 +31,16 @@ _BUILD_SYSTEM = re.compile(r"^\s*\[build-system\]", re.MULTILINE)
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
-class InstallError(Exception):
-    """The packages can't be installed. The message is for the user."""
+class InstallError(NodeFailureError):
+    """The packages can't be installed."""
+
+    def __init__(self, message: str, output: str = "") -> None:
+        super().__init__(message, INSTALL_FAILED, output)
 
 
 def install(folder: str) -> int:
     """Install the packages of the spec in `folder`. Returns 1 on failure, with the reason on
-    stderr and in `install.error`.
+    stderr and in `install.failure`.
 
     Leaves the package sources in `packages`.
     """
@@ -46,8 +49,9 @@ def install(folder: str) -> int:
     try:
         _install_once(folder, spec)
     except (InstallError, BadArchiveError, OSError) as exc:
-        write_install_failure(folder, str(exc))
-        sys.stderr.write("%s\n" % str(exc).split("\n")[0])  # the log has the output of uv already
+        failed = exc if isinstance(exc, InstallError) else InstallError(str(exc))
+        write_failure(folder, INSTALLATION, failed.failure)
+        sys.stderr.write("%s\n" % failed)  # the log has the output of uv already
         return 1
     return 0
 
@@ -197,7 +201,7 @@ class _Uv:
                 _log(line.rstrip("\n"))
         output = "".join(lines)
         if process.returncode != 0:
-            raise InstallError("The package can't be installed: %s.\n%s" % (what, output[-3000:].strip()))
+            raise InstallError("The package can't be installed: %s." % what, output[-3000:].strip())
         return output
 
 

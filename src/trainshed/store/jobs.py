@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -10,7 +11,8 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from trainshed.domain.jobs.job import LOCAL_ENGINE, TERMINAL_STATES, Job, JobEvent, JobState
+from trainshed.domain.jobs.failure import Failure
+from trainshed.domain.jobs.job import LOCAL_ENGINE, TERMINAL_STATES, Job, JobEvent, JobEventKind, JobState
 from trainshed.domain.jobs.workload import Workload, parse_workload, workload_body
 from trainshed.errors import AlreadyExistsError, NotFoundError, WriteConflictError
 from trainshed.store.database import Database, Transaction, is_duplicate, load_queries, storable
@@ -121,7 +123,15 @@ class JobStore:
         with self._database.read() as tx:
             rows = tx.rows(QUERY["events_of"], {"project": project, "job": job_id})
         return [
-            JobEvent(message=r["message"], time_us=r["time_us"], severity=r["severity"], seq=r["seq"]) for r in rows
+            JobEvent(
+                kind=JobEventKind(row["kind"]),
+                message=row["message"],
+                time_us=row["time_us"],
+                severity=row["severity"],
+                subject=row["subject"],
+                seq=row["seq"],
+            )
+            for row in rows
         ]
 
     def event_spans(self, project: str) -> Mapping[str, tuple[int, int]]:
@@ -138,6 +148,7 @@ def job_from_row(row: Mapping[str, Any]) -> Job:
         "workload": _workload(values.pop("body")),
         "labels": orjson.loads(row["labels"]),
         "state": JobState(row["state"]),
+        "failure": Failure.parse(json.loads(row["failure"])) if row["failure"] else None,
     }
     return Job(**values)
 
@@ -168,7 +179,7 @@ def _values(job: Job) -> dict[str, Any]:
         "created_us": job.created_us,
         "started_us": job.started_us,
         "ended_us": job.ended_us,
-        "error": storable(job.error),
+        "failure": json.dumps(job.failure.body()) if job.failure else None,
         "generation": job.generation,
     }
 
@@ -183,6 +194,8 @@ def _event_values(job: Job, events: Iterable[JobEvent]) -> list[dict[str, Any]]:
             "project": job.project,
             "job": job.id,
             "time_us": event.time_us,
+            "kind": event.kind.value,
+            "subject": storable(event.subject),
             "severity": event.severity,
             "message": storable(event.message),
         }

@@ -11,6 +11,7 @@ import pytest
 
 from trainshed.attempts.journal import READ_MAX_BYTES, AttemptRecord, ReplicaState, fold, read_lines, read_record
 from trainshed.config import Home
+from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.job import JobState
 from trainshed.domain.jobs.reconcile import AttemptPhase
 from trainshed.engines.local.engine import LocalEngine
@@ -56,7 +57,7 @@ def test_only_a_regular_file_is_read(tmp_path: Path, kind: str) -> None:
         b'"x"',
         b"{}",
         b'{"event":"ended"}',
-        b'{"event":"ended","outcome":"MAYBE","t":1,"message":""}',
+        b'{"event":"ended","outcome":"MAYBE","t":1,"failure":null}',
         b'{"event":"running","t":"soon"}',
         b"\xff",
         b'{"event":["x"]}',
@@ -91,7 +92,7 @@ HISTORY = [
     line("stopping", t=9, outcome="FAILED"),
     line("replica_exited", t=10, name="w", code=None, signal=15),
     line("containers_left", t=11, reason="x"),
-    line("ended", t=12, outcome="FAILED", message="why"),
+    line("ended", t=12, outcome="FAILED", failure={"cause": "replica_exited", "replica": "m", "exit_code": 3}),
 ]
 
 
@@ -105,7 +106,8 @@ def test_a_journal_is_folded_into_one_record() -> None:
         "restarted w (killed by signal 9), resumed at step 30, 10 steps repeated"
     ]
     assert record.end is not None
-    assert (record.end.time_us, record.end.outcome, record.end.message) == (12, JobState.FAILED, "why")
+    assert (record.end.time_us, record.end.outcome) == (12, JobState.FAILED)
+    assert record.end.failure == Failure(cause=FailureCause.REPLICA_EXITED, replica="m", exit_code=3)
 
 
 def test_a_journal_that_is_read_in_pieces_gives_the_same_record() -> None:
@@ -120,7 +122,7 @@ def test_every_event_of_the_table_is_in_the_history() -> None:
 
 
 def test_the_first_end_counts() -> None:
-    again = line("ended", t=20, outcome="SUCCEEDED", message="")
+    again = line("ended", t=20, outcome="SUCCEEDED", failure=None)
     assert fold(AttemptRecord(), [*HISTORY, again]) == fold(AttemptRecord(), HISTORY)
 
 
@@ -131,6 +133,13 @@ def test_the_first_end_counts() -> None:
         ("replica_exited", {"code": [1]}),
         ("resumed", {"step": None}),
         ("ended", {"outcome": "QUEUED"}),
+        ("ended", {"failure": "why"}),
+        ("ended", {"failure": {}}),
+        ("ended", {"failure": {"cause": "bad luck"}}),
+        ("ended", {"failure": {"cause": "time_limit", "facts": [1]}}),
+        ("ended", {"failure": {"cause": "time_limit", "facts": {"limit_s": None}}}),
+        ("ended", {"failure": {"cause": "replica_exited", "exit_code": "1"}}),
+        ("ended", {"failure": {"cause": "replica_exited", "output": 1}}),
         ("supervisor_started", {"pid": "x"}),
     ],
 )

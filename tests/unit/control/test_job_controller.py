@@ -12,6 +12,7 @@ import pytest
 
 from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
+from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.job import ENGINE_LABEL, Job, JobState
 from trainshed.domain.jobs.reconcile import ObservedAttempt
 from trainshed.domain.jobs.training import TRAINING, Training
@@ -202,7 +203,8 @@ def test_a_job_that_cannot_be_prepared_fails_with_the_reason(store: JobStore) ->
 
     loop = Loop(store, prepare=prepare)
     add(store, "a")
-    assert loop.until("a", JobState.FAILED).error == "There is no such thing."
+    failure = Failure(cause=FailureCause.LAUNCH_FAILED, message="There is no such thing.")
+    assert loop.until("a", JobState.FAILED).failure == failure
     assert [e.message for e in store.events(PROJECT, "a")][-2:] == ["There is no such thing.", "Job failed."]
 
 
@@ -215,7 +217,9 @@ def test_an_error_of_our_own_fails_the_job_and_does_not_stop_the_loop(store: Job
     loop = Loop(store, prepare=prepare)
     add(store, "bad")
     add(store, "good")
-    assert "Trainshed itself failed" in loop.until("bad", JobState.FAILED).error
+    failure = loop.until("bad", JobState.FAILED).failure
+    assert failure is not None
+    assert "Trainshed itself failed" in failure.message
     loop.until("good", JobState.RUNNING)
 
 
@@ -339,7 +343,7 @@ def test_a_lost_supervisor_fails_the_job(store: JobStore) -> None:
     loop = Loop(store)
     add(store, "a")
     loop.engine.lose(folder(loop.until("a", JobState.RUNNING)))
-    assert "supervisor" in loop.until("a", JobState.FAILED).error
+    assert loop.until("a", JobState.FAILED).failure == Failure(cause=FailureCause.SUPERVISOR_LOST)
 
 
 def test_a_signal_goes_to_the_current_attempt_on_the_engine_of_its_job(store: JobStore) -> None:

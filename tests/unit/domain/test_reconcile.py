@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from trainshed.domain.jobs.job import TERMINAL_STATES, TRANSITIONS, Job, JobState
+from trainshed.domain.jobs.failure import Failure, FailureCause
+from trainshed.domain.jobs.job import TERMINAL_STATES, TRANSITIONS, Job, JobEventKind, JobState
 from trainshed.domain.jobs.reconcile import (
-    LOST_SUPERVISOR,
     AttemptPhase,
     CancelAttempt,
     NoAction,
@@ -21,6 +21,7 @@ from trainshed.domain.jobs.training import Training
 from trainshed.errors import FailedPreconditionError
 
 NOW = 1_000_000_000
+WHY = Failure(cause=FailureCause.REPLICA_EXITED, replica="master-replica-0", exit_code=1)
 ACTIVE = set(JobState) - TERMINAL_STATES - {JobState.QUEUED}  # those that may hold processes
 
 
@@ -37,7 +38,7 @@ def job(state: JobState) -> Job:
 
 def observations() -> list[ObservedAttempt]:
     ended = [
-        ObservedAttempt(phase=AttemptPhase.ENDED, outcome=end, started_us=10, ended_us=20, message="why")
+        ObservedAttempt(phase=AttemptPhase.ENDED, outcome=end, started_us=10, ended_us=20, failure=WHY)
         for end in sorted(TERMINAL_STATES)
     ]
     return [*(ObservedAttempt(phase=phase) for phase in AttemptPhase if phase is not AttemptPhase.ENDED), *ended]
@@ -50,7 +51,7 @@ def test_every_active_state_has_a_step_that_leads_to_an_end(state: JobState, see
     if gone:
         assert isinstance(action, Transition)
         assert action.job.ended
-        assert action.events[-1].message.startswith("Job ")
+        assert action.events[-1].kind is JobEventKind.ENDED
     if isinstance(action, Transition):
         assert action.job.state in TRANSITIONS[state]
     if isinstance(action, NoAction):
@@ -83,7 +84,8 @@ def test_a_job_that_ended_before_it_was_seen_running_keeps_its_start_time() -> N
 def test_a_lost_supervisor_fails_the_job_and_says_so() -> None:
     action = reconcile(job(JobState.RUNNING), ObservedAttempt(phase=AttemptPhase.LOST), now_us=NOW)
     assert isinstance(action, Transition)
-    assert (action.job.state, action.job.error) == (JobState.FAILED, LOST_SUPERVISOR)
+    assert (action.job.state, action.job.failure) == (JobState.FAILED, Failure(cause=FailureCause.SUPERVISOR_LOST))
+    assert [event.kind for event in action.events] == [JobEventKind.FAILED, JobEventKind.ENDED]
 
 
 def test_a_cancelled_job_ends_cancelled_even_if_it_finished_first() -> None:

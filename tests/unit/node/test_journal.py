@@ -17,12 +17,12 @@ def test_events_are_lines_with_a_time(tmp_path: Path) -> None:
     journal.append("preparing")
     assert journal.started()
     assert not journal.ended()
-    journal.append("ended", outcome="FAILED", message="a\nb")
+    journal.append("ended", outcome="FAILED", failure={"message": "a\nb"})
     journal.sync()
     assert Journal(str(path)).ended()
     first, second = map(json.loads, path.read_text().splitlines())
     assert first["event"] == "preparing"
-    assert second["message"] == "a\nb"
+    assert second["failure"]["message"] == "a\nb"
     assert second["t"] >= first["t"]
 
 
@@ -40,8 +40,8 @@ def test_an_event_has_the_facts_of_the_table(tmp_path: Path, facts: dict[str, in
     "line",
     [
         b'{"event": "ended"}',
-        b'{"event": "ended", "outcome": "FAILED", "message": "", "t": "now"}',
-        b'{"event": "running", "t": 1, "outcome": "FAILED", "message": "\\"event\\": \\"ended\\""}',
+        b'{"event": "ended", "outcome": "FAILED", "failure": null, "t": "now"}',
+        b'{"event": "running", "t": 1, "outcome": "FAILED", "failure": "\\"event\\": \\"ended\\""}',
         b'{"event": "dreamt", "t": 1}',
         b'{"event": ["ended"], "t": 1}',
         b"[" * 100_000,

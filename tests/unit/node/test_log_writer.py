@@ -107,7 +107,7 @@ def test_times_grow_even_if_the_clock_steps_back(tmp_path: Path, monkeypatch: py
     clock = iter([1000.0, 400.0, 1000.000002, 2000.0])
     monkeypatch.setattr(time, "time", lambda: next(clock))
     for _ in range(4):
-        log.write([("r", "INFO", "a"), ("r", "INFO", "b")])
+        log.write([("r", "INFO", "a", ""), ("r", "INFO", "b", "")])
     times = [line["t"] for line in _read(tmp_path / "log")]
     assert times == sorted(set(times))
     assert times[0] == 1_000_000_000

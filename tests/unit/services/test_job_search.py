@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from trainshed.domain.jobs.batch_prediction import BatchPrediction
+from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.job import Job, JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.errors import InvalidArgumentError
@@ -39,7 +40,8 @@ def rows(database: Database) -> JobSearch:
         store.add(replace(JOB, id=f"j{number}", created_us=1_000_000 + number // 2), [])
     failed = replace(JOB, id="bad", created_us=2_000_000, labels={"team": "vision"}, workload=PREDICTS)
     stored = store.add(failed, [])
-    store.record(replace(stored, state=JobState.FAILED, started_us=3_000_000, ended_us=4_000_000, error="No.\nWhy."))
+    failure = Failure(cause=FailureCause.LAUNCH_FAILED, message="No.\nWhy.")
+    store.record(replace(stored, state=JobState.FAILED, started_us=3_000_000, ended_us=4_000_000, failure=failure))
     return JobSearch(JobSearchStore(database))
 
 
@@ -58,6 +60,7 @@ def test_a_row_has_what_a_table_shows(rows: JobSearch) -> None:
             "labels": {"team": "vision"},
             "kind": "prediction",
             "gang": "1 master",
+            "cause": "launch_failed",
             "message": "No.",
         }
     ]

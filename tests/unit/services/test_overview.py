@@ -13,6 +13,7 @@ import pytest
 from trainshed.attempts.batch_progress import BatchProgress
 from trainshed.attempts.journal import RestartRecord
 from trainshed.config import Home
+from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.job import Job, JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.models.hosting import ServingState
@@ -43,6 +44,8 @@ MACHINE = MachineSample(
     disk_bytes=200 << 30,
 )
 JOB = Job(project="shed", id="j", workload=Training.parse({"pythonModule": "trainer.task"}), created_us=NOW_US)
+
+MEMORY = Failure(cause=FailureCause.OUT_OF_MEMORY, replica="master-replica-0", signal=9)
 
 
 class FullMachine:
@@ -77,12 +80,13 @@ class Project:
         self.overview = Overview(rows, live, reports, clock=lambda: self.now_us, cache_ttl_s=0.0)
         self.patient = Overview(rows, live, reports, clock=lambda: self.now_us, cache_ttl_s=3600.0)
 
-    def add(self, job_id: str, state: JobState, *, age_us: int = 0, error: str = "", project: str = "shed") -> None:
+    def add(self, job_id: str, state: JobState, *, age_us: int = 0, project: str = "shed") -> None:
         stored = self.jobs.add(replace(JOB, id=job_id, project=project, created_us=NOW_US - age_us), [])
         ended = state in (JobState.SUCCEEDED, JobState.FAILED)
         if state is not JobState.QUEUED:
             ended_us = NOW_US - age_us + 1 if ended else None
-            self.jobs.record(replace(stored, state=state, ended_us=ended_us, error=error))
+            failure = MEMORY if state is JobState.FAILED else None
+            self.jobs.record(replace(stored, state=state, ended_us=ended_us, failure=failure))
 
     def add_version(self, name: str, state: VersionState, *, error: str = "") -> None:
         version = Version(
@@ -185,8 +189,7 @@ def test_models_are_told_with_their_traffic(project: Project) -> None:
 
 
 def test_failed_jobs_are_told_with_cause_and_remedy(project: Project) -> None:
-    error = "The replica master 0 ran out-of-memory and exited with a non-zero status of 9(SIGKILL). \n"
-    project.add("bad", JobState.FAILED, age_us=HOUR_US, error=error)
+    project.add("bad", JobState.FAILED, age_us=HOUR_US)
     [item] = project.told()["alerts"]
     assert item == {
         "severity": "error",
@@ -195,7 +198,7 @@ def test_failed_jobs_are_told_with_cause_and_remedy(project: Project) -> None:
         "link": "#/p/shed/jobs/bad",
     }
     for number in range(6):
-        project.add(f"bad{number}", JobState.FAILED, error=error)
+        project.add(f"bad{number}", JobState.FAILED)
     items = project.told()["alerts"]
     assert len(items) == 6
     assert items[-1]["message"] == "2 more jobs failed in the last 24 hours."

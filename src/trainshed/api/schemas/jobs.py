@@ -4,7 +4,8 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from trainshed.api.schemas.logs import LogEntry, Severity
 from trainshed.api.schemas.notes import Example, Labels, Named, Time
-from trainshed.domain.jobs.job import JobState
+from trainshed.domain.jobs.failure import FailureCause
+from trainshed.domain.jobs.job import JobEventKind, JobState
 
 Job = Annotated[
     dict[str, Any],
@@ -34,7 +35,8 @@ class JobRow(TypedDict):
     labels: Labels
     kind: Literal["training", "prediction"]
     gang: Annotated[str, "The replicas, in words.", Example("1 master, 2 workers, 1 ps")]
-    message: Annotated[str, "Why it failed; empty for any other job.", Example("")]
+    cause: Annotated[FailureCause | None, "Why it failed or was cancelled.", Example(None)]
+    message: Annotated[str, "The same in a sentence; empty for any other job.", Example("")]
 
 
 class JobTable(TypedDict):
@@ -85,13 +87,19 @@ class JobEvent(TypedDict):
     """An entry of a job's history."""
 
     time: Time
+    kind: Annotated[JobEventKind, Example("queued")]
     severity: Severity
     message: Annotated[str, Example("Job creation request has been queued.")]
 
 
 class Failure(TypedDict):
-    """Why a job failed."""
+    """Why a job failed. Programs can rely on its facts; the sentences may change."""
 
+    cause: Annotated[FailureCause, Example("replica_exited")]
+    exitCode: Annotated[int | None, "Of the replica.", Example(1)]
+    signal: Annotated[int | None, "The signal that killed the replica.", Example(None)]
+    memoryPeakBytes: Annotated[int | None, "Of the replica, as far as it was sampled.", Example(734003200)]
+    facts: Annotated[dict[str, str | int | float], "More facts of the cause.", Example({"module": "trainer.task"})]
     summary: Annotated[str, Example("There is no gs://mnist/data/train.csv.")]
     remedy: Annotated[str, "What to do; empty if nothing is known.", Example("trainshed buckets ls gs://mnist/data/")]
     replica: Annotated[str, "The replica whose end was the job's, or `service`.", Example("master-replica-0")]

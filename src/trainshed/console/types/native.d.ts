@@ -60,13 +60,20 @@ declare namespace Api {
     exports: Export[];
   }
 
-  /** Why a job failed. */
+  /** Why a job failed. Programs can rely on its facts; the sentences may change. */
   interface Failure {
+    cause: FailureCause;
+    exitCode: number | null;
+    signal: number | null;
+    memoryPeakBytes: number | null;
+    facts: Record<string, string | number | number>;
     summary: string;
     remedy: string;
     replica: string;
     lines: LogEntry[];
   }
+
+  type FailureCause = "replica_exited" | "replica_killed" | "out_of_memory" | "node_lost" | "time_limit" | "cancelled" | "reaper_lost" | "supervisor_stopped" | "supervisor_failed" | "start_failed" | "install_failed" | "node_setup_failed" | "container_tool_missing" | "image_missing" | "image_architecture" | "supervisor_lost" | "launch_failed";
 
   /** That the server responds. */
   interface Health {
@@ -110,9 +117,12 @@ declare namespace Api {
   /** An entry of a job's history. */
   interface JobEvent {
     time: string;
+    kind: JobEventKind;
     severity: Severity;
     message: string;
   }
+
+  type JobEventKind = "validated" | "note" | "queued" | "admitted" | "preparing" | "outage" | "recovery" | "cancel_requested" | "failed" | "ended";
 
   /** The progress of a job and of each of its replicas. */
   interface JobProgress {
@@ -134,6 +144,7 @@ declare namespace Api {
     labels: Labels;
     kind: "training" | "prediction";
     gang: string;
+    cause: FailureCause | null;
     message: string;
   }
 
@@ -349,6 +360,7 @@ declare namespace Api {
     labels: Labels;
     kind: "training" | "prediction";
     gang: string;
+    cause: FailureCause | null;
     message: string;
     waiting: string;
   }
@@ -419,6 +431,7 @@ declare namespace Api {
     labels: Labels;
     kind: "training" | "prediction";
     gang: string;
+    cause: FailureCause | null;
     message: string;
     progress: ProgressSummary | null;
   }

@@ -19,7 +19,7 @@ from trainshed.control.deployments.provisioner import VersionProvisioner
 from trainshed.control.jobs.local_attempt import report_build
 from trainshed.domain.jobs import gang
 from trainshed.domain.jobs.batch_prediction import BatchPrediction, cloud_output_unsupported
-from trainshed.domain.jobs.job import Job, JobEvent
+from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
 from trainshed.domain.models import hosting as rules
 from trainshed.domain.models.version_container import batch_prediction_unsupported, container_of
 from trainshed.domain.times import now_us
@@ -146,7 +146,7 @@ class BatchAttemptBuilder:
         )
 
     def _add_event(self, job: Job, message: str) -> None:
-        self.jobs.tell(job, JobEvent(message=message, time_us=now_us()))
+        self.jobs.tell(job, JobEvent(kind=JobEventKind.PREPARING, message=message, time_us=now_us()))
 
 
 def _hard_link(source: Path, target: Path) -> None:

@@ -11,8 +11,16 @@ from pathlib import Path
 
 from trainshed.background import BackgroundLoop
 from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
-from trainshed.domain.jobs.job import Job, JobEvent, JobState
-from trainshed.domain.jobs.reconcile import CancelAttempt, ObservedAttempt, StartAttempt, Transition, reconcile
+from trainshed.domain.jobs.failure import Failure, FailureCause
+from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind, JobState
+from trainshed.domain.jobs.reconcile import (
+    CancelAttempt,
+    ObservedAttempt,
+    StartAttempt,
+    Transition,
+    end_events,
+    reconcile,
+)
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.jobs.workload import Workload
 from trainshed.domain.times import clock_time, now_us
@@ -27,8 +35,6 @@ IDLE_INTERVAL_S = 5.0  #: between passes when nothing runs; a new job or a cance
 RESYNC_INTERVAL_S = 1.0  #: between reads of all rows while jobs run and nothing changes
 MAX_LAUNCH_ATTEMPTS = 3  #: attempts to launch on an unavailable engine before the job fails
 MAX_QUEUED_PER_READ = 8  #: queued jobs per read
-_OUTAGE_PHRASE = " has not answered since "
-_RECOVERY_PHRASE = " answers again."
 
 
 class JobController:
@@ -197,7 +203,8 @@ class JobController:
         return pending
 
     def _admit_one(self, job: Job) -> bool:
-        event = JobEvent(message="Waiting for job to be provisioned.", time_us=self._clock())
+        message = "Waiting for job to be provisioned."
+        event = JobEvent(kind=JobEventKind.ADMITTED, message=message, time_us=self._clock())
         recorded = self._record(job, event)
         if recorded is not None:
             self._start_launch(recorded)
@@ -254,12 +261,9 @@ class JobController:
             return  # cancelled meanwhile: the loop ends it; or shutdown: the next server launches it
         # a supervisor that started too slowly must not keep running
         self._registry.of(job).engine.cancel(self._gang(current).folder)
-        now = self._clock()
-        events = (
-            JobEvent(message=reason, time_us=now, severity="ERROR"),
-            JobEvent(message="Job failed.", time_us=now, severity="ERROR"),
-        )
-        self._record(current.to(JobState.FAILED, now_us=now, error=reason), *events)
+        now, failure = self._clock(), Failure(cause=FailureCause.LAUNCH_FAILED, message=reason)
+        failed = current.to(JobState.FAILED, now_us=now, failure=failure)
+        self._record(failed, *end_events(failed, failure, now_us=now))
 
     def _record(self, job: Job, *events: JobEvent) -> Job | None:
         """Write a transition. Returns None on a write conflict: the next pass sees the other write."""
@@ -280,7 +284,7 @@ def _admitted(job: Job, now_us: int) -> Job:
 
 def outage_message(outage: Outage) -> str:
     """Return the sentence that the events of affected jobs show."""
-    return f"{outage.engine}{_OUTAGE_PHRASE}{clock_time(outage.since_us)}. The job goes on when it does."
+    return f"{outage.engine} has not answered since {clock_time(outage.since_us)}. The job goes on when it does."
 
 
 class OutageNotices:
@@ -291,35 +295,31 @@ class OutageNotices:
 
     def __init__(self, jobs: JobStore) -> None:
         self._jobs = jobs
-        self._notified: dict[tuple[str, str], bool] = {}  # whether the last notice of a job was an outage
+        self._notified: dict[tuple[str, str], str] = {}  # the engine in outage, by the last notice of a job
 
     def tell(self, outage: Outage | None, active: Sequence[Job], *, now_us: int) -> None:
         """Notify the active jobs of one engine that have no notice of its current state yet."""
         for job in active:
             key = (job.project, job.id)
             if key not in self._notified:
-                self._notified[key] = self._was_notified(job)
+                self._notified[key] = self._engine_in_outage(job)
             if self._notified[key] and outage is None:
-                self._jobs.tell(
-                    job, JobEvent(message=f"{self._engine_in_outage(job)}{_RECOVERY_PHRASE}", time_us=now_us)
-                )
+                message = f"{self._notified[key]} answers again."
+                self._jobs.tell(job, JobEvent(kind=JobEventKind.RECOVERY, message=message, time_us=now_us))
             elif outage is not None and not self._notified[key]:
-                self._jobs.tell(job, JobEvent(message=outage_message(outage), time_us=now_us))
-            self._notified[key] = outage is not None
+                message = outage_message(outage)
+                event = JobEvent(kind=JobEventKind.OUTAGE, message=message, subject=outage.engine, time_us=now_us)
+                self._jobs.tell(job, event)
+            self._notified[key] = outage.engine if outage is not None else ""
 
     def forget(self, active: Sequence[Job]) -> None:
         """Drop the state of jobs that are not among these."""
         keys = {(job.project, job.id) for job in active}
         self._notified = {key: notified for key, notified in self._notified.items() if key in keys}
 
-    def _was_notified(self, job: Job) -> bool:
-        return bool(self._engine_in_outage(job))
-
     def _engine_in_outage(self, job: Job) -> str:
-        """Return the engine of the job's last outage notice. Returns "" if a later event says that it is back."""
+        """Return the engine of the job's last outage notice. Returns "" if a later event tells of its recovery."""
         for event in reversed(self._jobs.events(job.project, job.id)):
-            if event.message.endswith(_RECOVERY_PHRASE):
-                return ""
-            if _OUTAGE_PHRASE in event.message:
-                return event.message.partition(_OUTAGE_PHRASE)[0]
+            if event.kind in (JobEventKind.OUTAGE, JobEventKind.RECOVERY):
+                return event.subject
         return ""

@@ -12,7 +12,7 @@ from trainshed.control.packages import FETCHED_FOLDER, PackageRequest, resolve_p
 from trainshed.control.uri_resolver import UriResolver
 from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.jobs import gang as gangs
-from trainshed.domain.jobs.job import Job, JobEvent, JobState
+from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind, JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.times import now_us
 from trainshed.domain.uris import resolve_uris
@@ -168,6 +168,6 @@ def report_build(jobs: JobStore, job: Job) -> Callable[[float, str], None]:
         if fraction - reported >= _PROGRESS_STEP:
             reported = fraction
             message = f"Runtime {job.runtime} is built once for all jobs: {fraction:.0%}. {text}"
-            jobs.tell(job, JobEvent(message=message, time_us=now_us()))
+            jobs.tell(job, JobEvent(kind=JobEventKind.PREPARING, message=message, time_us=now_us()))
 
     return progress

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from trainshed.domain.jobs.failure import Failure
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.jobs.workload import Workload
 from trainshed.errors import FailedPreconditionError
@@ -53,7 +54,7 @@ class Job:
     created_us: int
     started_us: int | None = None
     ended_us: int | None = None
-    error: str = ""
+    failure: Failure | None = None  #: why it failed or was cancelled
     generation: int = 1  #: incremented by each write; the etag encodes it
 
     @property
@@ -71,7 +72,7 @@ class Job:
     def ended(self) -> bool:
         return self.state in TERMINAL_STATES
 
-    def to(self, state: JobState, *, now_us: int, started_us: int | None = None, error: str = "") -> Job:
+    def to(self, state: JobState, *, now_us: int, started_us: int | None = None, failure: Failure | None = None) -> Job:
         """Return this job after a transition. Raises `FailedPreconditionError` if the transition is illegal."""
         if state not in TRANSITIONS[self.state]:
             raise FailedPreconditionError(f"Job {self.id} is {self.state} and can't become {state}.")
@@ -82,15 +83,32 @@ class Job:
             attempt=self.attempt + (state is JobState.PREPARING),
             started_us=started,
             ended_us=max(now_us, started or now_us) if state in TERMINAL_STATES else None,
-            error=error or self.error,
+            failure=failure or self.failure,
         )
+
+
+class JobEventKind(StrEnum):
+    """What an event of a job tells of."""
+
+    VALIDATED = "validated"
+    NOTE = "note"  #: what the user should know of the job as it was submitted
+    QUEUED = "queued"
+    ADMITTED = "admitted"
+    PREPARING = "preparing"  #: progress of a launch
+    OUTAGE = "outage"  #: its engine became unreachable
+    RECOVERY = "recovery"  #: its engine responds again
+    CANCEL_REQUESTED = "cancel_requested"
+    FAILED = "failed"  #: why it failed, before its end
+    ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvent:
     """One entry of a job's history, written together with its transition. People read it as a `service` log."""
 
+    kind: JobEventKind
     message: str
     time_us: int
     severity: str = "INFO"
+    subject: str = ""  #: with OUTAGE: the engine's name, for people
     seq: int = 0  #: assigned by the store; increasing

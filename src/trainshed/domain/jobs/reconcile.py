@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from trainshed.domain.jobs.job import Job, JobEvent, JobState
+from trainshed.domain.jobs.failure import Failure, FailureCause
+from trainshed.domain.jobs.failure_text import error_message
+from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind, JobState
 
 
 class AttemptPhase(StrEnum):
@@ -26,7 +28,7 @@ class ObservedAttempt:
     started_us: int | None = None  #: first start of the replica that started last
     ended_us: int | None = None
     outcome: JobState | None = None  #: with ENDED: SUCCEEDED, FAILED or CANCELLED
-    message: str = ""  #: with ENDED: the reason, for people
+    failure: Failure | None = None  #: with ENDED: why it failed or was cancelled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +72,6 @@ class Transition:
 
 Action = NoAction | StartAttempt | CancelAttempt | Transition
 
-LOST_SUPERVISOR = (
-    "The supervisor of this job was killed, and its replicas were ended with it. "
-    "Nothing is wrong with the job itself: submit it again under a new name."
-)
-
 
 def reconcile(job: Job, observed: ObservedAttempt, *, now_us: int) -> Action:
     """The next action for a job that was admitted. A pure function."""
@@ -82,16 +79,16 @@ def reconcile(job: Job, observed: ObservedAttempt, *, now_us: int) -> Action:
         case JobState.CANCELLING, AttemptPhase.PREPARING | AttemptPhase.RUNNING:
             return CancelAttempt()
         case JobState.CANCELLING, _:
-            return _end(job, JobState.CANCELLED, observed, now_us, "")
+            return _end(job, JobState.CANCELLED, observed, now_us, None)
         case JobState.PREPARING, AttemptPhase.ABSENT:
             return StartAttempt()
         case JobState.PREPARING, AttemptPhase.RUNNING:
             started_us = observed.started_us or now_us
             return Transition(job.to(JobState.RUNNING, now_us=now_us, started_us=started_us), ())
         case JobState.PREPARING | JobState.RUNNING, AttemptPhase.ENDED:
-            return _end(job, observed.outcome or JobState.FAILED, observed, now_us, observed.message)
+            return _end(job, observed.outcome or JobState.FAILED, observed, now_us, observed.failure)
         case (JobState.PREPARING | JobState.RUNNING, AttemptPhase.LOST) | (JobState.RUNNING, AttemptPhase.ABSENT):
-            return _end(job, JobState.FAILED, observed, now_us, LOST_SUPERVISOR)
+            return _end(job, JobState.FAILED, observed, now_us, Failure(cause=FailureCause.SUPERVISOR_LOST))
     return NoAction()
 
 
@@ -102,8 +99,17 @@ _END_MESSAGES = {
 }
 
 
-def _end(job: Job, state: JobState, observed: ObservedAttempt, now_us: int, error: str) -> Transition:
-    ended_job = job.to(state, now_us=observed.ended_us or now_us, started_us=observed.started_us, error=error)
-    severity, end_message = _END_MESSAGES[state]
-    error_events = (JobEvent(message=error, time_us=now_us, severity="ERROR"),) if error else ()
-    return Transition(ended_job, (*error_events, JobEvent(message=end_message, time_us=now_us, severity=severity)))
+def _end(job: Job, state: JobState, observed: ObservedAttempt, now_us: int, failure: Failure | None) -> Transition:
+    ended_us = observed.ended_us or now_us
+    ended_job = job.to(state, now_us=ended_us, started_us=observed.started_us, failure=failure)
+    return Transition(ended_job, end_events(ended_job, failure, now_us=now_us))
+
+
+def end_events(job: Job, failure: Failure | None, *, now_us: int) -> tuple[JobEvent, ...]:
+    """The last events of a job: why it failed, if that was not told before, and its end."""
+    severity, message = _END_MESSAGES[job.state]
+    end = JobEvent(kind=JobEventKind.ENDED, message=message, time_us=now_us, severity=severity)
+    if failure is None:
+        return (end,)
+    reason = error_message(failure, job.id)
+    return (JobEvent(kind=JobEventKind.FAILED, message=reason, time_us=now_us, severity="ERROR"), end)

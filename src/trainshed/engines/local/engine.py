@@ -244,7 +244,7 @@ def _status(record: AttemptRecord, *, alive: bool, started: bool) -> ObservedAtt
             started_us=record.running_us,
             ended_us=record.end.time_us,
             outcome=record.end.outcome,
-            message=record.end.message,
+            failure=record.end.failure,
         )
     if record.lost_us is not None:
         phase = AttemptPhase.LOST

@@ -12,6 +12,7 @@ import orjson
 from trainshed.artifacts.staging import Package
 from trainshed.engines.reaped_process import ReapedRun, describe_exit, log_tail, start_reaped, wait
 from trainshed.errors import DeadlineExceededError, FailedPreconditionError
+from trainshed.node.failure import INSTALLATION, read_failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,6 @@ class PackageInstaller:
         except DeadlineExceededError as exc:
             raise FailedPreconditionError(f"It took longer than {self.timeout_s:g} s.") from exc
         if status != 0:
-            error = folder / "install.error"
-            reason = error.read_text(errors="replace") if error.is_file() else log_tail(log)
+            failure = read_failure(str(folder), INSTALLATION)
+            reason = f"{failure.get('message', '')}\n{failure.get('output', '')}" if failure else log_tail(log)
             raise FailedPreconditionError(reason.strip() or f"The installer {describe_exit(status)}.")

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-from ..supervisor.failure_message import write_install_failure
+from ..failure import IMAGE_ARCHITECTURE, IMAGE_MISSING, INSTALLATION, NodeFailureError, write_failure
 from . import tool as container_tool
 from .tool import ContainerTool, NoContainerToolError
 
@@ -30,20 +30,20 @@ _WRONG_ARCHITECTURE = (
 )
 
 
-class ImageError(Exception):
-    """An image can't be pulled or can't run here. The message is for the user."""
+class ImageError(NodeFailureError):
+    """An image can't be pulled or can't run here."""
 
 
 def prepare_images(folder: str) -> int:
     """Find or pull the images that the spec in `folder` names, and write their ids there. Returns 1 on failure, with
-    the reason on stderr and in `install.error`."""
+    the reason on stderr and in `install.failure`."""
     with open(os.path.join(folder, "spec.json"), "rb") as file:
         spec = json.loads(file.read().decode())
     images = sorted({each["container"]["image"] for each in spec["replicas"]})
     try:
         tool, ids = ensure_images(container_tool.find(spec["containers"]["tool"]), images, _log)
     except (NoContainerToolError, ImageError) as exc:
-        write_install_failure(folder, str(exc))
+        write_failure(folder, INSTALLATION, exc.failure)
         sys.stderr.write("%s\n" % exc)
         return 1
     draft = os.path.join(folder, ".%s" % IMAGES_FILE)
@@ -85,7 +85,10 @@ def _check_architecture(tool: ContainerTool, image: str, info: dict[str, Any]) -
 
 def _architecture_error(tool: ContainerTool, image: str, architecture: str) -> ImageError:
     machine = container_tool.architecture()
-    return ImageError(_WRONG_ARCHITECTURE % (image, architecture, machine, tool.kind, machine, image))
+    message = _WRONG_ARCHITECTURE % (image, architecture, machine, tool.kind, machine, image)
+    return ImageError(
+        message, IMAGE_ARCHITECTURE, image=image, tool=tool.kind, architecture=architecture, machine=machine
+    )
 
 
 def _pull(tool: ContainerTool, image: str, log: Say) -> dict[str, Any]:
@@ -110,7 +113,9 @@ def _pull(tool: ContainerTool, image: str, log: Say) -> dict[str, Any]:
         output = "\n".join(lines[-20:])
         if any(message in output for message in _WRONG_PLATFORM):
             raise _architecture_error(tool, image, "other machines alone")
-        raise ImageError(_MISSING_IMAGE % (image, container_tool.last_line(output), tool.kind, image))
+        detail = container_tool.last_line(output)
+        message = _MISSING_IMAGE % (image, detail, tool.kind, image)
+        raise ImageError(message, IMAGE_MISSING, image=image, tool=tool.kind, detail=detail)
     log("The image %s was pulled." % image)
     return info
 

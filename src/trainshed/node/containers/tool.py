@@ -13,6 +13,8 @@ import resource
 import shutil
 import subprocess
 
+from ..failure import CONTAINER_TOOL_MISSING, NodeFailureError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
@@ -58,8 +60,8 @@ _BROKEN_TOOL = (
 )
 
 
-class NoContainerToolError(Exception):
-    """This machine has no tool that runs containers. The message is for the user."""
+class NoContainerToolError(NodeFailureError):
+    """This machine has no tool that runs containers."""
 
 
 class ContainerTool:
@@ -125,9 +127,10 @@ def find(kind_wanted: str = AUTO) -> list[ContainerTool]:
     if tools:
         return tools
     if failures:
-        raise NoContainerToolError(_BROKEN_TOOL % failures[0])
-    both = ("Podman or Docker", "neither")
-    raise NoContainerToolError(_NO_TOOL % (both if kind_wanted == AUTO else (kind_wanted.capitalize(), "none")))
+        path, reason = failures[0]
+        raise NoContainerToolError(_BROKEN_TOOL % failures[0], CONTAINER_TOOL_MISSING, broken=path, detail=reason)
+    wanted, has = ("Podman or Docker", "neither") if kind_wanted == AUTO else (kind_wanted.capitalize(), "none")
+    raise NoContainerToolError(_NO_TOOL % (wanted, has), CONTAINER_TOOL_MISSING, wanted=wanted)
 
 
 def _limits(kind: str, info: dict[str, Any]) -> tuple[str, ...]:

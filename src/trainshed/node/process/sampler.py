@@ -46,6 +46,7 @@ class ProcessSampler:
     def __init__(self, inside: str = "") -> None:
         """`inside` is the attempt's folder if its replicas run in containers. Processes outside
         the container do not count."""
+        self.peaks: dict[str, int] = {}  #: the most resident bytes of each replica, since its last start
         self._container_folder = inside
         self._totals: dict[str, _Totals] = {}
         self._trees: dict[str, list[int]] = {}
@@ -71,7 +72,9 @@ class ProcessSampler:
             totals = self._totals.get(name)
             if totals is None or totals.pid != pid:
                 totals = self._totals[name] = _Totals(pid, now_s - SAMPLE_INTERVAL_S, 0.0)
+                self.peaks[name] = 0
             totals.peak, totals.count = max(totals.peak, rss), max(totals.count, count)
+            self.peaks[name] = max(self.peaks[name], rss)
             if due:
                 lines.append(_line(name, totals, cpu_s, now_s))
                 self._totals[name] = _Totals(pid, now_s, cpu_s)
@@ -89,6 +92,11 @@ class SampleWriter:
         """`inside`: replicas run in containers."""
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         self._sampler = ProcessSampler(os.path.dirname(path) if inside else "")
+
+    @property
+    def peaks(self) -> dict[str, int]:
+        """The most resident bytes of each replica, since its last start."""
+        return self._sampler.peaks
 
     def sample(self, pids: dict[str, int], now_s: float) -> None:
         """Sample each replica. Called about once a second. A full disk costs the lines, not the job."""

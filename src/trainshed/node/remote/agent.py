@@ -20,6 +20,7 @@ import signal
 import sys
 import time
 
+from .. import failure
 from ..process import spawn, tree
 from ..process.exit_status import ExitStatus
 from ..process.ports import reserve_known_port, reserve_port
@@ -140,6 +141,7 @@ class Agent:
         self._sample_at = float("inf")
         self._oom_kills = oom_kills()
         self._exit_status: Optional[ExitStatus] = None
+        self._failure: dict[str, Any] = {}  # what is known of it here, as in `failure.py`
         self._running = True
         self._sidecar: Optional[SidecarProxy] = None
         self._sidecar_pid = 0
@@ -154,7 +156,9 @@ class Agent:
             return 1
         self._drain()
         assert self._exit_status is not None
-        self._stream.append(streams.EXIT, _json(code=self._exit_status.code, signal=self._exit_status.signal))
+        failed = dict(self._failure, memory_peak_bytes=self._sampler.peaks.get(self._spec["replica"]))
+        status = self._exit_status
+        self._stream.append(streams.EXIT, _json(code=status.code, signal=status.signal, failure=failed))
         while self._running and not self._stream.flush():
             self._run_once(0.2)
         return 0
@@ -263,18 +267,24 @@ class Agent:
     def _log(self, line: str, kind: int = streams.OUT) -> None:
         self._stream.append(kind, line.encode("utf-8", "backslashreplace") + b"\n")
 
+    def _fail(self, message: str) -> None:
+        """End because the replica can't be started."""
+        self._failure = {"cause": failure.START_FAILED, "message": message}
+        self._log(message, streams.ERR)
+        self._exit_status = ExitStatus(1)
+
     # -- starting the replica
 
     def _on_prepared(self, status: ExitStatus) -> None:
         if not status.ok:
+            self._failure = failure.read_failure(self._folder, failure.INSTALLATION) or {}
             self._exit_status = status
             return
         try:
             host, port = self._spec["host"], self._spec["port"]
             self._port = reserve_known_port(host, port) if port else reserve_port(host)
         except OSError as exc:
-            self._log("No port is free on %s: %s." % (self._spec["host"], exc.strerror), streams.ERR)
-            self._exit_status = ExitStatus(1)
+            self._fail("No port is free on %s: %s." % (self._spec["host"], exc.strerror))
             return
         self._stream.append(streams.ADDRESS, _json(host=self._spec["host"], port=self._port.getsockname()[1]))
 
@@ -320,8 +330,7 @@ class Agent:
         try:
             self._start(argv, env, work)
         except OSError as exc:
-            self._log("%s can't be started: %s." % (prepared["python"], exc.strerror), streams.ERR)
-            self._exit_status = ExitStatus(1)
+            self._fail("%s can't be started: %s." % (prepared["python"], exc.strerror))
             return
         self._stream.append(streams.STARTED, b"")
         self._sample_at = time.monotonic() + SAMPLE_INTERVAL_S
@@ -338,6 +347,7 @@ class Agent:
 
     def _on_replica_exit(self, status: ExitStatus) -> None:
         if status.signal == signal.SIGKILL and oom_kills() > self._oom_kills:
+            self._failure = {"cause": failure.OUT_OF_MEMORY}
             self._log("The memory of %s ran out, and its kernel killed a process." % self._spec["host"], streams.ERR)
         self._exit_status = status
 

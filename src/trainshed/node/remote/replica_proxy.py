@@ -22,6 +22,7 @@ import socket
 import sys
 import time
 
+from ..failure import remove_failure, write_failure
 from ..process.exit_status import NODE_LOST, STARTED
 from ..process.tree import signal_pipe
 from . import streams
@@ -44,6 +45,7 @@ def main(folder: str, name: str, incarnation: str) -> int:
     """
     with open(os.path.join(folder, "spec.json"), "rb") as file:
         spec = json.loads(file.read().decode())
+    remove_failure(folder, name)
     signals = signal_pipe(FORWARDED_SIGNALS)
     return ReplicaProxy(folder, spec, name, incarnation).run(signals)
 
@@ -209,6 +211,8 @@ class ReplicaProxy:
             _report_started(self._folder)
         elif kind == streams.EXIT:
             status = json.loads(payload.decode())
+            if status["code"] != 0:
+                write_failure(self._folder, self._name, status["failure"])
             if status["signal"] is not None:
                 exit_by_signal(status["signal"])
             self._status = status["code"]

@@ -14,6 +14,7 @@ import os
 import shutil
 import sys
 
+from ..failure import INSTALLATION, NODE_SETUP_FAILED, write_failure
 from . import runtime_build, workspace
 
 TYPE_CHECKING = False
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 
 def prepare_node(folder: str, spec: dict[str, Any], result_file: str) -> int:
-    """Set up the node for `spec` in the agent's folder. Returns 1 on failure, with the reason on stderr.
+    """Set up the node for `spec` in the agent's folder. Returns 1 on failure, with the reason on stderr
+    and in `install.failure`.
 
     Writes the paths of interpreter, packages and model to `result_file`.
     """
@@ -48,6 +50,7 @@ def prepare_node(folder: str, spec: dict[str, Any], result_file: str) -> int:
         if spec.get("files"):
             model = _fetch_model(spec)
     except (runtime_build.NodeSetupError, OSError) as exc:
+        write_failure(folder, INSTALLATION, {"cause": NODE_SETUP_FAILED, "message": str(exc)})
         sys.stderr.write("%s\n" % exc)
         return 1
     return _write_result(result_file, python, site, model)

@@ -12,12 +12,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Optional
 
-    Entry = tuple[str, str, str]  # replica, severity, message
+    Entry = tuple[str, str, str, str]  # replica, severity, message, kind
 
 LINE_MAX_BYTES = 64 * 1024
 TAIL_MAX_BYTES = 16 * 1024
 _ELLIPSIS = "…".encode()
 
+CLEANUP = "cleanup"  #: the kind of a line that follows the exit of a replica; other lines have none
 STDOUT = "INFO"  #: the default severity of a line on this stream
 STDERR = "ERROR"
 
@@ -127,9 +128,9 @@ class LogWriter:
         first_us = max(now_us(), self._last_us + 1)
         self._last_us = first_us + len(entries) - 1
         lines = [
-            '{"t":%d,"r":%s,"s":"%s","m":%s}\n'
-            % (time_us, encode_basestring(replica), level, encode_basestring(message))
-            for time_us, (replica, level, message) in enumerate(entries, first_us)
+            '{"t":%d,"r":%s,"s":"%s","m":%s%s}\n'
+            % (time_us, encode_basestring(replica), level, encode_basestring(message), kind and ',"k":"%s"' % kind)
+            for time_us, (replica, level, message, kind) in enumerate(entries, first_us)
         ]
         done = self._append("".join(lines).encode("utf-8", "backslashreplace"))
         if done:
@@ -187,9 +188,10 @@ class ReplicaLog:
             self._dropped_lines += 1
         self._tails[stream] = self._tails[stream].rstrip(b"\n") + b"\n"
 
-    def say(self, message: str, level: str = "INFO") -> None:
+    def say(self, message: str, level: str = "INFO", kind: str = "") -> None:
         """Write a line about the replica. These lines are few and not limited."""
-        self._file.write_reliably((self.name, level, printable(message.encode("utf-8", "surrogateescape"))))
+        text = printable(message.encode("utf-8", "surrogateescape"))
+        self._file.write_reliably((self.name, level, text, kind))
 
     def tail(self) -> str:
         """The last output on stderr, or on stdout if stderr is empty."""
@@ -222,7 +224,7 @@ class ReplicaLog:
                 break
             free_bytes -= len(line) + 1
             decoded = printable(line)
-            entries.append((self.name, severity(decoded, stream), strip_prefix(decoded)))
+            entries.append((self.name, severity(decoded, stream), strip_prefix(decoded), ""))
         self._size = self._limit - free_bytes
         if entries and not self._file.write(entries):
             self._count_dropped(lines[: len(entries)])

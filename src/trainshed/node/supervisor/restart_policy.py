@@ -6,6 +6,7 @@ and carries out the decision.
 
 from __future__ import annotations
 
+from .. import failure
 from ..process.exit_status import ExitStatus
 
 TYPE_CHECKING = False
@@ -30,44 +31,44 @@ RESTART = "restart"  #: this replica alone
 RESTART_GANG = "restart gang"
 END = "end"
 
-#: Why a job ends that none of its replicas ended.
-REAPER_KILLED = (
-    "The reaper process of this job was killed, and its replicas were ended with it. "
-    "Nothing is wrong with the job itself: submit it again under a new name."
-)
-STOPPED = (
-    "The supervisor of this job was told to stop (SIGTERM), as when the machine shuts down, and ended its replicas. "
-    "Nothing is wrong with the job itself: submit it again under a new name."
-)
-TOO_LONG = (
-    "The job ran longer than its maxRunningTime of %g s and was cancelled. "
-    "Raise scheduling.maxRunningTime if it needs longer."
-)
-
 
 class JobEnd:
-    """Why a job ends. `blame` is the replica at fault. `message` is the reason, or an addition about the replica.
-    `grace_s` is the time that running replicas have between SIGTERM and SIGKILL."""
+    """How a job ends. `blame` is the replica at fault. `failure` is the reason, as in `failure.py`, or what is known
+    besides the exit of that replica. `grace_s` is the time that replicas have between SIGTERM and SIGKILL."""
 
-    __slots__ = ("blame", "grace_s", "message", "outcome")
+    __slots__ = ("blame", "failure", "grace_s", "outcome")
 
-    def __init__(self, outcome: str, grace_s: float, message: str = "", blame: str = "") -> None:
+    def __init__(self, outcome: str, grace_s: float, known: Optional[dict[str, Any]] = None, blame: str = "") -> None:
         self.outcome = outcome
         self.grace_s = grace_s
-        self.message = message
+        self.failure = known
         self.blame = blame
 
 
+def failed(grace_s: float, cause: str, message: str = "") -> JobEnd:
+    """The end of a job that none of its replicas ended."""
+    return JobEnd(FAILED, grace_s, {"cause": cause, "message": message})
+
+
+def over_time(spec: dict[str, Any]) -> JobEnd:
+    """The end of a job that ran for its longest time."""
+    over = {"cause": failure.TIME_LIMIT, "facts": {"limit_s": spec["max_running_s"]}}
+    return JobEnd(CANCELLED, spec["grace_s"], over)
+
+
 class RestartDecision:
-    """What to do: one of the five actions above. `delay_s` belongs to RESTART, `outcome` and `message` to END."""
+    """What to do: one of the five actions above. `delay_s` belongs to RESTART, `outcome` and `known` to END. `known` is
+    the part of the failure that tells of a limit of restarts."""
 
-    __slots__ = ("delay_s", "message", "outcome", "word")
+    __slots__ = ("delay_s", "known", "outcome", "word")
 
-    def __init__(self, word: str, delay_s: float = 0.0, outcome: str = "", message: str = "") -> None:
+    def __init__(
+        self, word: str, delay_s: float = 0.0, outcome: str = "", known: Optional[dict[str, Any]] = None
+    ) -> None:
         self.word = word
         self.delay_s = delay_s
         self.outcome = outcome
-        self.message = message
+        self.known = known
 
 
 class RestartHistory:
@@ -129,18 +130,11 @@ def _restart(replicas: list[Replica], history: RestartHistory, replica: Replica,
         return RestartDecision(RESTART, delay_s=BACKOFF_S[count])
     if history.gang_restarts < MAX_GANG_RESTARTS:
         return RestartDecision(RESTART_GANG)
-    return RestartDecision(END, outcome=FAILED, message=_limit_message(replicas, history, replica, count))
+    facts = {"gang_restarts": history.gang_restarts, "replica_restarts": count, "gang_size": len(replicas)}
+    return RestartDecision(END, outcome=FAILED, known={"facts": facts})
 
 
 def all_reduce(replicas: list[Replica]) -> bool:
     """Whether the members talk to each other directly, so that none runs without the others."""
     types = {each["type"] for each in replicas}
     return "worker" in types and "ps" not in types
-
-
-def _limit_message(replicas: list[Replica], history: RestartHistory, replica: Replica, count: int) -> str:
-    subject = "The job" if len(replicas) == 1 else "The whole gang"
-    message = "%s had been restarted %d times already, which is the limit." % (subject, history.gang_restarts)
-    if count:
-        message = "%s had been restarted %d times since the gang last was. %s" % (replica["name"], count, message)
-    return message

@@ -89,6 +89,14 @@ class RestartCost:
         return ", ".join(part for part in (self.cause, self.cost) if part)
 
 
+def reporters(replicas: list[dict[str, Any]], restart: RestartCost) -> set[str]:
+    """The replicas whose steps show the cost of a restart. A parameter server prints no steps."""
+    types = {each["name"]: each["type"] for each in replicas}
+    if not restart.gang and types[restart.name] != "ps":
+        return {restart.name}
+    return {name for name, kind in types.items() if kind not in ("ps", "evaluator")}
+
+
 class StepTracker:
     """The last step of each replica, and the restarts without a first step yet. `resumed` is called when it comes."""
 

@@ -12,13 +12,14 @@ import selectors
 import signal
 import time
 
+from .. import failure
 from .. import journal as events
 from ..journal import Journal
 from ..process import spawn, tree
 from ..process.exit_status import STARTED, ExitStatus
 from ..process.sampler import SAMPLE_INTERVAL_S, SampleWriter, oom_kills
-from . import restart_policy
-from .log_writer import STDERR, STDOUT, LogWriter, ReplicaLog
+from . import restart_policy, step_tracker
+from .log_writer import CLEANUP, STDERR, STDOUT, LogWriter, ReplicaLog
 from .restart_policy import CANCELLED, CAUSE_WAIT_S, END, FAILED, GO_ON, HOLD, RESTART_GANG, JobEnd
 from .start_order import StartOrder
 from .step_tracker import RestartCost, StepTracker
@@ -103,7 +104,7 @@ class Supervisor:
             for each in self._spec["replicas"]:
                 for line in spawn.log_header(self._spec, each):
                     self._logs[each["name"]].say(line)
-        log = self._logs[self._primary()["name"]]
+        log = self._logs[next(each["name"] for each in self._spec["replicas"] if each["primary"])]
         site = self._spec["site"]
         os.makedirs(os.path.join(self._folder, "work"), mode=0o700, exist_ok=True)
         if self._spec.get("containers") and not self._spec.get("cluster"):
@@ -171,7 +172,9 @@ class Supervisor:
         try:
             process = spawn.spawn(argv, env, os.path.join(self._folder, "work"), target)
         except OSError as exc:
-            self._end(JobEnd(FAILED, 0.0, "%s can't be started: %s." % (argv[0], exc.strerror)))
+            self._end(
+                restart_policy.failed(0.0, failure.START_FAILED, "%s can't be started: %s." % (argv[0], exc.strerror))
+            )
             return False
         if process.note:
             log.say(process.note)
@@ -196,7 +199,7 @@ class Supervisor:
                 key.data()
         now = time.monotonic()
         if now >= self._cancel_at:
-            self._end(JobEnd(CANCELLED, self._spec["grace_s"], restart_policy.TOO_LONG % self._spec["max_running_s"]))
+            self._end(restart_policy.over_time(self._spec))
         if now >= self._decide_at:
             self._end(JobEnd(FAILED, self._spec["grace_s"], blame=self._undecided[0]))
         if self._gang_due is not None and (not self._children or now >= self._gang_at):
@@ -245,7 +248,7 @@ class Supervisor:
         for line in lines:
             words = line.decode("ascii", "replace").split()
             if words == ["cancel"]:
-                self._end(JobEnd(CANCELLED, self._spec["grace_s"], "The job was cancelled."))
+                self._end(JobEnd(CANCELLED, self._spec["grace_s"], {"cause": failure.CANCELLED}))
             elif len(words) == 3 and words[0] == "kill" and words[2].isdigit():
                 self._kill(words[1], int(words[2]))
             elif words == [STARTED] and self._spec.get("cluster"):
@@ -262,9 +265,9 @@ class Supervisor:
     def _on_signals(self, fd: int) -> None:
         numbers = os.read(fd, 4096)
         if REAPER_LOST in numbers:
-            self._end(JobEnd(FAILED, 0.0, restart_policy.REAPER_KILLED))
+            self._end(restart_policy.failed(0.0, failure.REAPER_LOST))
         elif signal.SIGTERM in numbers:
-            self._end(JobEnd(FAILED, self._spec["grace_s"], restart_policy.STOPPED))
+            self._end(restart_policy.failed(self._spec["grace_s"], failure.SUPERVISOR_STOPPED))
         if signal.SIGCHLD in numbers:
             self._on_control()  # commands that a replica proxy wrote before it exited
             tree.reap(self._on_exit)
@@ -281,8 +284,8 @@ class Supervisor:
             return
         self._exits[child.name] = exit_status
         self._journal.append(events.REPLICA_EXITED, name=child.name, code=exit_status.code, signal=exit_status.signal)
-        child.log.say("Module completed; cleaning up.")
-        child.log.say("Clean up finished.")
+        child.log.say("Module completed; cleaning up.", kind=CLEANUP)
+        child.log.say("Clean up finished.", kind=CLEANUP)
         if exit_status.ok:
             child.log.say("Task completed successfully.")
         self._decide(child.name)
@@ -301,7 +304,8 @@ class Supervisor:
         )
         self._history = self._history.after(name, decision)
         if decision.word == END:
-            self._end(JobEnd(decision.outcome, self._spec["grace_s"], decision.message, "" if status.ok else name))
+            blame = "" if status.ok else name
+            self._end(JobEnd(decision.outcome, self._spec["grace_s"], decision.known, blame))
         elif decision.word == HOLD:
             self._undecided.append(name)
             self._decide_at = min(self._decide_at, now + CAUSE_WAIT_S)
@@ -315,15 +319,15 @@ class Supervisor:
     def _is_peer_loss(self, name: str, status: ExitStatus) -> bool:
         if status.ok or status.lost or len(self._replicas) == 1:
             return False
-        from . import failure_message  # late: most jobs never need it
+        from . import replica_failure  # late: most jobs never need it
 
-        return failure_message.is_peer_loss(self._logs[name].tail())
+        return replica_failure.is_peer_loss(self._logs[name].tail())
 
     def _plan_restart(self, name: str, status: ExitStatus, gang: bool, due_s: float) -> None:
         for child in self._children.values():
             self._drain(child, _PIPE_MAX_READS)  # output before this point is from before the restart
         restart = RestartCost(name, status, gang, "" if status.lost else self._history.lost)
-        restart.before = self._steps.last(self._reporters(restart))
+        restart.before = self._steps.last(step_tracker.reporters(self._spec["replicas"], restart))
         if gang:
             self._gang_due, self._gang_at = restart, time.monotonic() + self._spec["grace_s"]
             self._due, self._undecided, self._decide_at = {}, [], _NEVER
@@ -332,12 +336,6 @@ class Supervisor:
         else:
             self._due[name] = (due_s, restart)
             self._sweep(name)
-
-    def _reporters(self, restart: RestartCost) -> set[str]:
-        """The replicas whose steps show the cost of a restart. A parameter server prints no steps."""
-        if not restart.gang and self._replicas[restart.name]["type"] != "ps":
-            return {restart.name}
-        return {name for name, each in self._replicas.items() if each["type"] not in ("ps", "evaluator")}
 
     def _sweep(self, name: str) -> bool:
         """Kill the orphans of a replica. Returns True if none is left."""
@@ -366,7 +364,7 @@ class Supervisor:
             self._logs[name].reset()
         self._journal.append(events.GANG_RESTARTED if restart.gang else events.REPLICA_RESTARTED, **restart.facts())
         self._service.say("%s%s." % (restart.cause[0].upper(), restart.cause[1:]), "WARNING")
-        self._steps.restarted(restart, self._reporters(restart))
+        self._steps.restarted(restart, step_tracker.reporters(self._spec["replicas"], restart))
 
     def _on_resumed(self, restart: RestartCost) -> None:
         self._journal.append(events.RESUMED, name=restart.name, step=restart.after)
@@ -381,9 +379,9 @@ class Supervisor:
         if status.ok:
             self._start_replicas()
             return
-        from . import failure_message
-
-        self._end(JobEnd(FAILED, 0.0, failure_message.install_failure(self._folder, self._spec["job"], status)))
+        known = failure.read_failure(self._folder, failure.INSTALLATION) or {}
+        exited = {"cause": failure.INSTALL_FAILED, "exit_code": status.code, "signal": status.signal}
+        self._end(JobEnd(FAILED, 0.0, dict(exited, **known)))
 
     def _remove_sources(self) -> None:
         """Remove the package sources; the installer may have been killed before it could."""
@@ -425,7 +423,7 @@ class Supervisor:
         self._service.say("Finished tearing down training program.")
         while not self._writer.flush():
             time.sleep(0.2)  # wait for space on the disk
-        self._journal.append(events.ENDED, outcome=self._job_end.outcome, message=self._message(self._job_end))
+        self._journal.append(events.ENDED, outcome=self._job_end.outcome, failure=self._failure(self._job_end))
         self._journal.sync()
 
     def _remove_containers(self) -> None:
@@ -436,13 +434,17 @@ class Supervisor:
             self._service.say("Containers of this job are left, and can't be removed: %s." % reason, "WARNING")
         tree.kill_descendants()
 
-    def _message(self, job_end: JobEnd) -> str:
-        if not job_end.blame:
-            return job_end.message
-        from . import failure_message  # late: most jobs never need it
+    def _failure(self, job_end: JobEnd) -> Optional[dict[str, Any]]:
+        name = job_end.blame
+        if not name:
+            return job_end.failure
+        from . import replica_failure  # late: most jobs never need it
 
-        status, tail, oom = self._exits[job_end.blame], self._logs[job_end.blame].tail(), oom_kills() > self._oom_kills
-        return failure_message.explain(self._spec, self._replicas[job_end.blame], status, tail, oom, job_end.message)
-
-    def _primary(self) -> dict[str, Any]:
-        return next(each for each in self._spec["replicas"] if each["primary"])
+        status, peak = self._exits[name], self._sampler.peaks.get(name)
+        seen: dict[str, Any] = {"memory_peak_bytes": peak}
+        if self._spec.get("cluster"):
+            seen = failure.read_failure(self._folder, name) or {}
+        elif oom_kills() > self._oom_kills and status.signal == signal.SIGKILL:
+            seen["cause"] = failure.OUT_OF_MEMORY
+        seen.update(job_end.failure or {})
+        return replica_failure.describe(self._spec, self._replicas[name], status, self._logs[name].tail(), seen)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from trainshed.attempts.log_file import LogRecord
 from trainshed.config import Home
 from trainshed.domain.filters.terms import SEVERITIES
-from trainshed.domain.jobs.diagnosis import Diagnosis, diagnose
+from trainshed.domain.jobs.failure import FailureCause
+from trainshed.domain.jobs.failure_text import Diagnosis, diagnose
 from trainshed.domain.jobs.job import Job, JobState
 from trainshed.domain.logs import SERVICE, LogEntry
 from trainshed.services.logs.job_log import JobLog, log_files
@@ -18,8 +20,6 @@ _CHAINED = (
     "The above exception was the direct cause",
     "During handling of the above exception",
 )
-#: what a supervisor appends after a replica has exited
-_CLOSING = frozenset({"Module completed; cleaning up.", "Clean up finished."})
 _MAX_READ_LINES = 2000
 _MAX_LINES = 60
 _LAST_LINES = 20
@@ -36,21 +36,30 @@ class Failures:
 
         A job that exceeded its time limit is CANCELLED, and counts as failed.
         """
-        if job.state not in (JobState.FAILED, JobState.CANCELLED):
+        failure = job.failure
+        if failure is None or job.state not in (JobState.FAILED, JobState.CANCELLED):
+            return None
+        if job.state is JobState.CANCELLED and failure.cause is not FailureCause.TIME_LIMIT:
             return None
         diagnosis = self.diagnose(job)
-        if job.state is JobState.CANCELLED and diagnosis.cause != "time limit":
-            return None
         return {
+            "cause": failure.cause.value,
+            "replica": failure.replica or SERVICE,
+            "exitCode": failure.exit_code,
+            "signal": failure.signal,
+            "memoryPeakBytes": failure.memory_peak_bytes,
+            "facts": {_camel_case(name): value for name, value in failure.facts.items()},
             "summary": diagnosis.summary,
             "remedy": diagnosis.remedy,
-            "replica": diagnosis.replica or SERVICE,
-            "lines": [entry.line() for entry in self._relevant(job, diagnosis.replica)],
+            "lines": [entry.line() for entry in self._relevant(job, failure.replica)],
         }
 
     def diagnose(self, job: Job) -> Diagnosis:
-        """Diagnose the job's error. Paths of buckets become the gs:// URIs that the user gave."""
-        return diagnose(job.error.replace(f"{self._home.buckets}/", "gs://"), runtime=job.runtime)
+        """Diagnose the job's failure. Paths of buckets become the gs:// URIs that the user gave."""
+        if job.failure is None:
+            return Diagnosis(summary="")
+        output = job.failure.output.replace(f"{self._home.buckets}/", "gs://")
+        return diagnose(replace(job.failure, output=output), runtime=job.runtime)
 
     def _relevant(self, job: Job, replica: str) -> Sequence[LogEntry]:
         """Return the relevant entries. Without a failed replica, the last entries say more than errors do."""
@@ -64,10 +73,15 @@ class Failures:
 
         def selected(record: LogRecord) -> bool:
             of_replica = record.replica == replica if replica else record.replica != SERVICE
-            return of_replica and record.message not in _CLOSING
+            return of_replica and not record.is_cleanup
 
         entries, _ = log.take(log.backwards(positions), selected, positions, limit=_MAX_READ_LINES, back=True)
         return entries[::-1]
+
+
+def _camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return "".join((first, *map(str.title, others)))
 
 
 def relevant_entries(entries: Sequence[LogEntry]) -> Sequence[LogEntry]:

@@ -14,7 +14,10 @@ from trainshed.domain.filters.parser import parse
 from trainshed.domain.filters.server import SERVER
 from trainshed.domain.jobs import gang
 from trainshed.domain.jobs.batch_prediction import BatchPrediction, cloud_output_unsupported
-from trainshed.domain.jobs.job import ENGINE_LABEL, Job, JobEvent, JobState
+from trainshed.domain.jobs.failure import Failure, FailureCause
+from trainshed.domain.jobs.failure_text import error_message
+from trainshed.domain.jobs.job import ENGINE_LABEL, Job, JobEvent, JobEventKind, JobState
+from trainshed.domain.jobs.reconcile import end_events
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.jobs.workload import JobRequest, Workload, read_job, read_job_patch, workload_body
 from trainshed.domain.json_fields import mask_paths
@@ -91,7 +94,7 @@ class Jobs:
         events = self._store.events(project, job_id)
         ahead = self._store.ahead_of(job) if job.state is JobState.QUEUED else 0
         batch_progress = self._reports.attempts.batch_progress(job)
-        notes = [event.message for event in events if event.severity == "WARNING"]
+        notes = [event.message for event in events if event.kind is JobEventKind.NOTE]
         return {
             "job": job_body(job, ahead + 1, batch_progress),
             "runtime": job.runtime,
@@ -103,7 +106,12 @@ class Jobs:
             "waiting": waiting_reason(job, ahead, self._scheduler),
             "failure": self._reports.failures.of(job),
             "events": [
-                {"time": rfc3339(event.time_us), "severity": event.severity, "message": event.message}
+                {
+                    "time": rfc3339(event.time_us),
+                    "kind": event.kind.value,
+                    "severity": event.severity,
+                    "message": event.message,
+                }
                 for event in events
             ],
         }
@@ -149,18 +157,18 @@ class Jobs:
         now = self._clock()
 
         def change(job: Job) -> tuple[Job, tuple[JobEvent, ...]] | None:
-            reason = f"The job was cancelled by {user}."
+            failure = Failure(cause=FailureCause.CANCELLED, facts={"by": user})
+            requested = JobEvent(
+                kind=JobEventKind.CANCEL_REQUESTED, message=error_message(failure, job.id), time_us=now
+            )
             if job.state is JobState.CANCELLING:
                 return None
             if job.ended:
                 raise FailedPreconditionError(f"Job {job.id} has ended ({job.state}) and can't be cancelled any more.")
             if job.state is JobState.QUEUED:
-                cancelled = job.to(JobState.CANCELLED, now_us=now, error=reason)
-                return cancelled, (
-                    JobEvent(message=reason, time_us=now),
-                    JobEvent(message="Job cancelled.", time_us=now),
-                )
-            return job.to(JobState.CANCELLING, now_us=now, error=reason), (JobEvent(message=reason, time_us=now),)
+                cancelled = job.to(JobState.CANCELLED, now_us=now, failure=failure)
+                return cancelled, (requested, *end_events(cancelled, None, now_us=now))
+            return job.to(JobState.CANCELLING, now_us=now, failure=failure), (requested,)
 
         self._change(project, job_id, change)
         self._scheduler.wake()
@@ -265,8 +273,8 @@ def job_body(job: Job, position: int | None = None, predicted: BatchProgress | N
     if job.ended_us is not None:
         body["endTime"] = rfc3339(job.ended_us)
     body |= {"state": job.state.value, **_output(job, predicted), "etag": etag(job.generation)}
-    if job.error:
-        body["errorMessage"] = job.error
+    if job.failure:
+        body["errorMessage"] = error_message(job.failure, job.id)
     if job.labels:
         body["labels"] = job.labels
     if job.state is JobState.QUEUED and position is not None:
@@ -320,9 +328,14 @@ def _batch_progress_note(progress: BatchProgress) -> str:
 
 def _first_events(request: JobRequest, notes: Sequence[str], time_us: int) -> list[JobEvent]:
     messages = [
-        ("INFO", "Validating job requirements..."),
-        ("INFO", "Job creation request has been successfully validated."),
-        *(("WARNING", note) for note in notes),
-        ("INFO", f"Job {request.job_id} is queued."),
+        (JobEventKind.VALIDATED, "Validating job requirements..."),
+        (JobEventKind.VALIDATED, "Job creation request has been successfully validated."),
+        *((JobEventKind.NOTE, note) for note in notes),
+        (JobEventKind.QUEUED, f"Job {request.job_id} is queued."),
     ]
-    return [JobEvent(message=message, time_us=time_us, severity=severity) for severity, message in messages]
+    return [
+        JobEvent(
+            kind=kind, message=message, time_us=time_us, severity="WARNING" if kind is JobEventKind.NOTE else "INFO"
+        )
+        for kind, message in messages
+    ]

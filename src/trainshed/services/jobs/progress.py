@@ -13,6 +13,7 @@ from trainshed.attempts.event_files import EventFolder
 from trainshed.attempts.journal import ReplicaState, ReplicaStatus, read_record
 from trainshed.attempts.log_file import AttemptLog
 from trainshed.config import Home
+from trainshed.domain.jobs.failure_text import error_message
 from trainshed.domain.jobs.gang import gang
 from trainshed.domain.jobs.job import Job, JobState
 from trainshed.domain.jobs.progress import ProgressReport, StepRate, TrainingProgress, target_from_args
@@ -111,7 +112,7 @@ class ProgressService:
             "job": job.id,
             "state": job.state.value,
             "elapsedSeconds": round((end_us - job.started_us) / 1e6, 1) if job.started_us else None,
-            "error": job.error,
+            "error": error_message(job.failure, job.id) if job.failure else "",
         }
 
     def _training_progress(self, job: Job, tracker: AttemptTracker) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainshed.domain.jobs.batch_prediction import BatchPrediction
-from trainshed.domain.jobs.diagnosis import diagnose
+from trainshed.domain.jobs.failure_text import diagnose
 from trainshed.domain.jobs.gang import gang
 from trainshed.domain.jobs.job import Job, JobState
 from trainshed.domain.jobs.training import Training
@@ -106,7 +106,8 @@ def row_body(job: Job) -> dict[str, Any]:
         "labels": job.labels,
         "kind": "prediction" if isinstance(job.workload, BatchPrediction) else "training",
         "gang": gang_text(job),
-        "message": diagnose(job.error, runtime=job.runtime).summary if job.error else "",
+        "cause": job.failure.cause.value if job.failure else None,
+        "message": diagnose(job.failure, runtime=job.runtime).summary if job.failure else "",
     }
 
 

@@ -31,7 +31,7 @@ create table jobs (
     created_us bigint not null,
     started_us bigint,
     ended_us bigint,
-    error text not null,
+    failure text,
     generation bigint not null,
     primary key (project, id)
 );
@@ -46,6 +46,8 @@ create table job_events (
     project {name} not null,
     job {name} not null,
     time_us bigint not null,
+    kind text not null,
+    subject text not null,
     severity text not null,
     message text not null
 );

@@ -1,8 +1,8 @@
 -- SQLite uses the index of live jobs only where a query repeats the index's own condition, word for word.
 
 -- insert_job
-insert into jobs (project, id, body, labels, state, priority, attempt, runtime, engine, created_us, started_us, ended_us, error, generation)
-values (:project, :id, :body, :labels, :state, :priority, :attempt, :runtime, :engine, :created_us, :started_us, :ended_us, :error, 1);
+insert into jobs (project, id, body, labels, state, priority, attempt, runtime, engine, created_us, started_us, ended_us, failure, generation)
+values (:project, :id, :body, :labels, :state, :priority, :attempt, :runtime, :engine, :created_us, :started_us, :ended_us, :failure, 1);
 
 -- get_job
 select * from jobs where project = :project and id = :id;
@@ -13,7 +13,7 @@ select id from jobs where project = :project and id = :id for update;
 -- update_job
 update jobs
    set labels = :labels, state = :state, attempt = :attempt, runtime = :runtime, started_us = :started_us,
-       ended_us = :ended_us, error = :error, generation = generation + 1
+       ended_us = :ended_us, failure = :failure, generation = generation + 1
  where project = :project and id = :id and generation = :generation;
 
 -- list_jobs
@@ -46,11 +46,11 @@ select project, id from jobs
  order by created_us, id;
 
 -- insert_event
-insert into job_events (project, job, time_us, severity, message)
-values (:project, :job, :time_us, :severity, :message);
+insert into job_events (project, job, time_us, kind, subject, severity, message)
+values (:project, :job, :time_us, :kind, :subject, :severity, :message);
 
 -- events_of
-select seq, time_us, severity, message from job_events where project = :project and job = :job order by seq;
+select seq, time_us, kind, subject, severity, message from job_events where project = :project and job = :job order by seq;
 
 -- event_spans
 select job, min(time_us) as first_us, max(time_us) as last_us from job_events where project = :project group by job;

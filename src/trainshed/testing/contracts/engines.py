@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+from trainshed.domain.jobs.failure import Failure, FailureCause
+from trainshed.domain.jobs.failure_text import error_message
 from trainshed.domain.jobs.job import JobState
 from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt, Slots
 from trainshed.engines.base import AttemptSpec, Engine, GangRequest, Outage, Pending, Reserved
@@ -75,18 +77,18 @@ class FakeEngine:
 
     def cancel(self, attempt: Path) -> None:
         self._check()
-        self.finish(attempt, outcome=JobState.CANCELLED, message="The job was cancelled.")
+        self.finish(attempt, outcome=JobState.CANCELLED, failure=Failure(cause=FailureCause.CANCELLED))
 
     def kill(self, attempt: Path, replica: str, number: int) -> None:
         self._check()
         if self._observed.get(attempt, _ABSENT).phase is AttemptPhase.RUNNING:
             self.kills.append((attempt, replica, number))
 
-    def finish(self, attempt: Path, *, outcome: JobState = JobState.SUCCEEDED, message: str = "") -> None:
+    def finish(self, attempt: Path, *, outcome: JobState = JobState.SUCCEEDED, failure: Failure | None = None) -> None:
         """End a running attempt."""
         if (status := self._observed.get(attempt, _ABSENT)).phase is AttemptPhase.RUNNING:
             end = replace(
-                status, phase=AttemptPhase.ENDED, ended_us=next(self._clock_us), outcome=outcome, message=message
+                status, phase=AttemptPhase.ENDED, ended_us=next(self._clock_us), outcome=outcome, failure=failure
             )
             self._observed[attempt] = end
 
@@ -184,7 +186,8 @@ class EngineContract(CapacityContract):
         self.finish(engine, spec, ok=False)
         ended = settle(engine, spec.folder, AttemptPhase.ENDED)
         assert ended.outcome is JobState.FAILED
-        assert ended.message
+        assert ended.failure is not None
+        assert ended.failure.cause is FailureCause.REPLICA_EXITED
 
     def test_launching_twice_starts_it_once(self, tmp_path: Path) -> None:
         engine, spec = self.engine(tmp_path), self.attempt(tmp_path, "a")
@@ -248,6 +251,12 @@ def gang_of(spec: AttemptSpec, *, replicas: int = 1) -> GangRequest:
     """Return the capacity request of an attempt."""
     machines = {f"worker-replica-{number}": "n1-standard-1" for number in range(replicas)}
     return GangRequest(project=spec.project, job=spec.job, attempt=spec.attempt, folder=spec.folder, machines=machines)
+
+
+def message_of(observed: ObservedAttempt) -> str:
+    """Return why an attempt failed, as the errorMessage of the job `j`."""
+    assert observed.failure is not None, observed
+    return error_message(observed.failure, "j")
 
 
 def settle(

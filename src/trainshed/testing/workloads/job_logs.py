@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.config import Home
-from trainshed.domain.jobs.job import Job, JobEvent, JobState
+from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind, JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
@@ -43,7 +43,7 @@ class WrittenJob:
             ended_us=created_us + RUN_US,
         )
         self._jobs = jobs
-        self.job = jobs.add(job, [JobEvent(message="Job queued.", time_us=created_us)])
+        self.job = jobs.add(job, [JobEvent(kind=JobEventKind.QUEUED, message="Job queued.", time_us=created_us)])
         self.folder = home.jobs / project / job_id
         self.path = self.attempt(1)
 
@@ -59,10 +59,15 @@ class WrittenJob:
         self.job = self._jobs.record(replace(self.job, state=state, attempt=attempt, ended_us=ended_us))
 
     def say(
-        self, lines: Iterable[tuple[int, str]], *, replica: str = "master-replica-0", severity: str = "INFO"
+        self,
+        lines: Iterable[tuple[int, str]],
+        *,
+        replica: str = "master-replica-0",
+        severity: str = "INFO",
+        kind: str = "",
     ) -> None:
         """Append lines: each a time and a text."""
-        lines_ = ({"t": time_us, "r": replica, "s": severity, "m": text} for time_us, text in lines)
+        lines_ = ({"t": time_us, "r": replica, "s": severity, "m": text, "k": kind} for time_us, text in lines)
         self.append("".join(json.dumps(line) + "\n" for line in lines_).encode())
 
     def append(self, data: bytes) -> None:
@@ -71,7 +76,7 @@ class WrittenJob:
 
     def tell(self, text: str, time_us: int) -> None:
         """Append an event of the service."""
-        self._jobs.tell(self.job, JobEvent(message=text, time_us=time_us))
+        self._jobs.tell(self.job, JobEvent(kind=JobEventKind.PREPARING, message=text, time_us=time_us))
 
 
 def records(path: Path) -> list[Any]:

@@ -6,14 +6,27 @@ from typing import Any
 
 import pytest
 
+from trainshed.domain.jobs.failure import Failure, FailureCause
+from trainshed.domain.jobs.failure_text import error_message
+from trainshed.node import failure as failures
 from trainshed.node.process.exit_status import ExitStatus
 from trainshed.node.process.sampler import oom_kills
-from trainshed.node.supervisor.failure_message import explain, install_failure, is_peer_loss
+from trainshed.node.supervisor.replica_failure import describe, is_peer_loss
 
 SPEC: dict[str, Any] = {"job": "mnist_1", "module": "trainer.task"}
 MASTER: dict[str, Any] = {"type": "master", "index": 0, "name": "master-replica-0"}
+PEAK = 1 << 30
 LOGS = "To find out more about why your job exited please check the logs: trainshed jobs logs mnist_1"
 TRACEBACK = 'Traceback (most recent call last):\n  File "task.py", line 3, in <module>\n    main()\n'
+
+
+def explain(spec: dict[str, Any], replica: dict[str, Any], end: ExitStatus, tail: str, oom: bool, **facts: int) -> str:
+    seen: dict[str, Any] = {"memory_peak_bytes": PEAK, "facts": facts}
+    if oom and end.signal == 9:
+        seen["cause"] = failures.OUT_OF_MEMORY
+    described = describe(spec, replica, end, tail, seen)
+    assert (described["replica"], described["memory_peak_bytes"]) == (replica["name"], PEAK)
+    return error_message(Failure.parse(described), spec["job"])
 
 
 def test_the_last_traceback_is_the_reason() -> None:
@@ -92,14 +105,55 @@ def test_common_cases_come_with_advice(end: ExitStatus, tail: str, oom: bool, wo
     assert said.endswith(LOGS)
 
 
+@pytest.mark.parametrize(
+    ("end", "tail", "cause"),
+    [
+        (ExitStatus(3), "x", failures.REPLICA_EXITED),
+        (ExitStatus(1), TRACEBACK + "MemoryError", failures.OUT_OF_MEMORY),
+        (ExitStatus(None, 9), "MemoryError", failures.REPLICA_KILLED),
+        (ExitStatus(None, 64), "", failures.NODE_LOST),
+    ],
+)
+def test_the_cause_follows_from_the_exit(end: ExitStatus, tail: str, cause: str) -> None:
+    found = describe(SPEC, MASTER, end, tail, {})
+    assert (found["cause"], found["exit_code"], found["signal"]) == (cause, end.code, end.signal)
+    assert found["facts"] == {"module": "trainer.task"}
+
+
+def test_what_a_node_observed_is_the_cause() -> None:
+    seen = {"cause": failures.IMAGE_MISSING, "facts": {"image": "a/b"}, "message": "There is none."}
+    found = describe(SPEC, MASTER, ExitStatus(1), "There is none.", seen)
+    assert (found["cause"], found["facts"]) == (failures.IMAGE_MISSING, {"module": "trainer.task", "image": "a/b"})
+
+
+def test_a_container_has_its_image_and_its_limit() -> None:
+    container = {"image": "a/b", "command": ["run", "it"], "memory_bytes": 4_000_000_000}
+    replica = MASTER | {"container": container}
+    assert describe(SPEC, replica, ExitStatus(1), "", {})["facts"] == {
+        "image": "a/b",
+        "command": "run",
+        "memory_limit_bytes": 4_000_000_000,
+    }
+    assert "more memory than the 4 GB of its machine type" in explain(SPEC, replica, ExitStatus(None, 9), "", True)
+
+
 def test_a_failed_installation_tells_what_its_installer_left(tmp_path: Any) -> None:
-    assert install_failure(str(tmp_path), "j", ExitStatus(None, 9)).startswith(
-        "The installation of the job's packages was killed"
-    )
-    (tmp_path / "install.error").write_text("It is broken.\n")
-    assert install_failure(str(tmp_path), "j", ExitStatus(1)) == (
-        "It is broken.\n\nTo find out more please check the logs: trainshed jobs logs j"
-    )
+    folder, logs = str(tmp_path), "\n\nTo find out more please check the logs: trainshed jobs logs j"
+    failures.write_failure(folder, failures.INSTALLATION, failures.NodeFailureError("Bad.", "install_failed").failure)
+    left = failures.read_failure(folder, failures.INSTALLATION)
+    assert left is not None
+    assert error_message(Failure.parse(left), "j") == f"Bad.{logs}"
+    killed = Failure(cause=FailureCause.INSTALL_FAILED, signal=9)
+    assert error_message(killed, "j") == f"The installation of the job's packages was killed by signal 9.{logs}"
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"cause": "bad luck"}', '{"cause": [], "facts": 1}', "[" * 60_000])
+def test_a_file_that_is_no_failure_says_nothing(tmp_path: Any, content: str) -> None:
+    (tmp_path / "install.failure").write_text(content)
+    assert failures.read_failure(str(tmp_path), failures.INSTALLATION) is None
+    failures.remove_failure(str(tmp_path), failures.INSTALLATION)
+    failures.remove_failure(str(tmp_path), failures.INSTALLATION)
+    assert failures.read_failure(str(tmp_path), failures.INSTALLATION) is None
 
 
 def test_the_kernel_counts_its_kills() -> None:
@@ -128,7 +182,7 @@ def test_last_words_of_a_broken_connection_are_an_echo(tail: str, expected: bool
 
 
 def test_what_else_there_is_to_say_comes_before_the_advice() -> None:
-    said = explain(SPEC, MASTER, ExitStatus(None, 9), "tail\n", True, "It was restarted before.")
+    said = explain(SPEC, MASTER, ExitStatus(None, 9), "tail\n", True, gang_restarts=3, gang_size=1)
     parts = said.split("\n\n")
-    assert parts[1] == "It was restarted before."
+    assert parts[1] == "The job had been restarted 3 times already, which is the limit."
     assert parts[2].startswith("The machine had no memory left")

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home
-from trainshed.domain.jobs.diagnosis import CAUSES, diagnose
+from trainshed.domain.jobs.failure import Failure, FailureCause
+from trainshed.domain.jobs.failure_text import diagnose, error_message
 from trainshed.domain.jobs.job import Job, JobState
-from trainshed.domain.jobs.reconcile import LOST_SUPERVISOR
+from trainshed.domain.jobs.output_signs import SIGNS
+from trainshed.node import failure as node_failure
 from trainshed.node.process.exit_status import ExitStatus
-from trainshed.node.supervisor.failure_message import advise, explain
+from trainshed.node.supervisor.replica_failure import describe
 from trainshed.services.jobs.failures import Failures
 from trainshed.testing.workloads.job_logs import WrittenJob, open_jobs
 
@@ -22,53 +24,68 @@ SPEC: dict[str, Any] = {"job": "mnist_1", "module": "trainer.task"}
 WORKER: dict[str, Any] = {"type": "worker", "index": 1, "name": "worker-replica-1"}
 TRACEBACK = 'Traceback (most recent call last):\n  File "/w/task.py", line 3, in <module>\n    main(job_dir)\n'
 TF = "tensorflow.python.framework.errors_impl."
-UV_UNKNOWN = (
-    "The package can't be installed: its requirements (nosuchpkg).\n"
-    "  x No solution found when resolving dependencies:\n"
+UV_UNKNOWN = Failure(
+    cause=FailureCause.INSTALL_FAILED,
+    message="The package can't be installed: its requirements (nosuchpkg).",
+    output="  x No solution found when resolving dependencies:\n"
     "  `-> Because nosuchpkg was not found in the package registry and you require\n"
-    "      nosuchpkg, we can conclude that your requirements are unsatisfiable."
+    "      nosuchpkg, we can conclude that your requirements are unsatisfiable.",
 )
-UV_PYTHON = (
-    "The package can't be installed: its requirements (pandas>=2).\n"
-    "  `-> Because the current Python version (3.7.9) does not satisfy Python>=3.9 and pandas>=2 depends on it."
+UV_PYTHON = Failure(
+    cause=FailureCause.INSTALL_FAILED,
+    message="The package can't be installed: its requirements (pandas>=2).",
+    output="  `-> Because the current Python version (3.7.9) does not satisfy Python>=3.9 and pandas>=2 depends on it.",
 )
 
 
-def ended(tail: str, end: ExitStatus | None = None, *, oom: bool = False) -> str:
-    return explain(SPEC, WORKER, end or ExitStatus(1), tail, oom)
+def ended(tail: str, end: ExitStatus | None = None, *, oom: bool = False) -> Failure:
+    seen = {"cause": node_failure.OUT_OF_MEMORY} if oom else {}
+    return Failure.parse(describe(SPEC, WORKER, end or ExitStatus(1), tail, seen))
+
+
+def known(cause: FailureCause, **facts: str | int | float) -> Failure:
+    return Failure(cause=cause, facts=facts)
 
 
 @pytest.mark.parametrize(
-    ("error", "cause", "summary", "remedy"),
+    ("failure", "sign", "summary", "remedy"),
     [
         (
-            "A container image needs Podman or Docker to run it, and this machine has neither. Install it, such as "
-            "with: sudo apt-get install podman\n\nTo find out more please check the logs: x",
-            "container tool",
-            "The job's image can't be run: this machine has neither.",
+            known(FailureCause.CONTAINER_TOOL_MISSING, wanted="Podman or Docker"),
+            "",
+            "The job's image can't be run: this machine has no Podman or Docker.",
             "Install Podman",
         ),
         (
-            "The image a/b:1 is not on this machine, and it can't be pulled: Error: dial tcp 127.0.0.1:5: connect: "
-            "connection refused. Build it here, with `podman build -t a/b:1 .`, or check its name.",
-            "image",
+            known(FailureCause.CONTAINER_TOOL_MISSING, broken="/usr/bin/docker", detail="no daemon"),
+            "",
+            "The job's image can't be run: /usr/bin/docker does not work on this machine: no daemon.",
+            "Install Podman",
+        ),
+        (
+            known(
+                FailureCause.IMAGE_MISSING,
+                image="a/b:1",
+                detail="Error: dial tcp 127.0.0.1:5: connect: connection refused",
+            ),
+            "",
             "There is no image a/b:1 here, and it can't be pulled: Error: dial tcp 127.0.0.1:5: connect: connection "
             "refused.",
             "Build it on the server's machine",
         ),
         (
-            "The image a/b is made for s390x, and this machine is amd64. Build it for this machine: `podman build`",
-            "image architecture",
+            known(FailureCause.IMAGE_ARCHITECTURE, image="a/b", architecture="s390x", machine="amd64"),
+            "",
             "The image a/b is made for s390x, and the machine is amd64.",
             "--platform linux/amd64",
         ),
         (
             ended("", ExitStatus(None, 9), oom=True),
-            "memory",
+            "",
             "worker-replica-1 ran out of memory.",
             "smaller batch size",
         ),
-        (ended(TRACEBACK + "MemoryError\n"), "memory", "worker-replica-1 ran out of memory.", "smaller batch size"),
+        (ended(TRACEBACK + "MemoryError\n"), "", "worker-replica-1 ran out of memory.", "smaller batch size"),
         (
             ended(TRACEBACK + "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 7.45 GiB for an array\n"),
             "memory",
@@ -85,12 +102,12 @@ def ended(tail: str, end: ExitStatus | None = None, *, oom: bool = False) -> str
         ),
         (
             ended("", ExitStatus(None, 9)),
-            "killed",
+            "",
             "killed by signal 9 (SIGKILL), and not by Trainshed",
             "Most often it is",
         ),
-        (ended("step 3\n", ExitStatus(None, 11)), "crash", "crashed in compiled code (SIGSEGV)", "pin the versions"),
-        (ended("", ExitStatus(None, 15)), "signal", "was killed by signal 15 (SIGTERM)", "Submit the job again"),
+        (ended("step 3\n", ExitStatus(None, 11)), "", "crashed in compiled code (SIGSEGV)", "pin the versions"),
+        (ended("", ExitStatus(None, 15)), "", "was killed by signal 15 (SIGTERM)", "Submit the job again"),
         (ended(TRACEBACK + "OSError: [Errno 28] No space left on device\n"), "disk", "The disk is full.", "Delete"),
         (
             ended("usage: task.py [-h]\ntask.py: error: unrecognized arguments: --job-dir gs://b/x\n", ExitStatus(2)),
@@ -214,19 +231,18 @@ def ended(tail: str, end: ExitStatus | None = None, *, oom: bool = False) -> str
         (UV_UNKNOWN, "requirement", "The package nosuchpkg, which the trainer requires,", "install_requires"),
         (UV_PYTHON, "old Python", "needs Python >=3.9, and this runtime has 3.7.9", "newer runtime"),
         (
-            "The job ran longer than its maxRunningTime of 60 s and was cancelled. Raise scheduling.maxRunningTime.",
-            "time limit",
+            known(FailureCause.TIME_LIMIT, limit_s=60.0),
+            "",
             "longer than its time limit of 60 s.",
             "more time",
         ),
     ],
 )
-def test_a_known_cause_is_told_with_its_remedy(error: str, cause: str, summary: str, remedy: str) -> None:
-    found = diagnose(error, runtime="2.21")
-    assert found.cause == cause
+def test_a_known_cause_is_told_with_its_remedy(failure: Failure, sign: str, summary: str, remedy: str) -> None:
+    found = diagnose(failure, runtime="2.21")
+    assert found.sign == sign
     assert summary in found.summary
     assert remedy in found.remedy
-    assert found.replica == ("worker-replica-1" if error.startswith("The replica") else "")
 
 
 @pytest.mark.parametrize(
@@ -238,9 +254,9 @@ def test_a_known_cause_is_told_with_its_remedy(error: str, cause: str, summary: 
 )
 def test_a_runtime_may_be_too_old(last: str, cause: str, words: str) -> None:
     old = diagnose(ended(f"{TRACEBACK}{last}\n"), runtime="1.15")
-    assert (old.cause, words in old.remedy) == (cause, True)
+    assert (old.sign, words in old.remedy) == (cause, True)
     new = diagnose(ended(f"{TRACEBACK}{last}\n"), runtime="2.21")
-    assert (new.cause, new.remedy) == ("", "")
+    assert (new.sign, new.remedy) == ("", "")
 
 
 def test_an_unknown_cause_is_told_in_the_words_of_the_trainer() -> None:
@@ -252,15 +268,31 @@ def test_an_unknown_cause_is_told_in_the_words_of_the_trainer() -> None:
 
 def test_frames_and_what_was_got_over_do_not_make_a_cause() -> None:
     frames = TRACEBACK.replace("main(job_dir)", "raise MemoryError  # No space left on device")
-    assert diagnose(ended(f"{frames}ValueError: bad\n")).cause == ""
-    assert diagnose(ended(f"ImportError: No module named 'x'\n{TRACEBACK}ValueError: bad\n")).cause == ""
+    assert diagnose(ended(f"{frames}ValueError: bad\n")).sign == ""
+    assert diagnose(ended(f"ImportError: No module named 'x'\n{TRACEBACK}ValueError: bad\n")).sign == ""
 
 
 def test_an_error_of_the_server_has_its_own_remedy() -> None:
-    found = diagnose(LOST_SUPERVISOR)
+    found = diagnose(Failure(cause=FailureCause.SUPERVISOR_LOST))
     assert found.summary == "The supervisor of this job was killed, and its replicas were ended with it."
     assert found.remedy.startswith("Nothing is wrong with the job itself")
-    assert diagnose("").summary == ""
+    launch = Failure(cause=FailureCause.LAUNCH_FAILED, message="There is no place. Make one.")
+    assert (diagnose(launch).summary, diagnose(launch).remedy) == ("There is no place. Make one.", "")
+
+
+@pytest.mark.parametrize("cause", FailureCause)
+@pytest.mark.parametrize("replica", ["", "master-replica-0"])
+def test_every_cause_has_sentences_whatever_is_known_of_it(cause: FailureCause, replica: str) -> None:
+    bare = Failure(cause=cause, replica=replica, message="" if replica else "It broke.")
+    odd = replace(bare, signal=77, facts=dict.fromkeys(("limit_s", "image", "memory_limit_bytes", "gang_size"), "x"))
+    for failure in (bare, odd):
+        assert error_message(failure, "j")
+        assert diagnose(failure).summary or replica
+
+
+def test_the_supervisor_knows_no_other_causes() -> None:
+    assert set(FailureCause) - set(node_failure.CAUSES) == {FailureCause.SUPERVISOR_LOST, FailureCause.LAUNCH_FAILED}
+    assert set(node_failure.CAUSES) < set(FailureCause)
 
 
 def test_braces_of_trainers_are_no_templates() -> None:
@@ -269,12 +301,12 @@ def test_braces_of_trainers_are_no_templates() -> None:
     assert len(diagnose(ended("x" * 100_000)).summary) < 500
 
 
-@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.name)
-def test_every_cause_has_a_name_a_sentence_and_a_remedy(cause: Any) -> None:
-    assert [each.name for each in CAUSES].count(cause.name) == 1
-    assert cause.summary.endswith(".") and cause.remedy
-    words = dict.fromkeys(cause.sign.groupindex, "x") | {"who": "x"}
-    assert "{" not in cause.summary.format(**words) + cause.remedy.format(**words)
+@pytest.mark.parametrize("sign", SIGNS, ids=lambda sign: sign.name)
+def test_every_sign_has_a_name_a_sentence_and_a_remedy(sign: Any) -> None:
+    assert [each.name for each in SIGNS].count(sign.name) == 1
+    assert sign.summary.endswith(".") and sign.remedy
+    words = dict.fromkeys(sign.pattern.groupindex, "x") | {"who": "x"}
+    assert "{" not in sign.summary.format(**words) + sign.remedy.format(**words)
 
 
 @pytest.mark.parametrize(
@@ -290,8 +322,9 @@ def test_every_cause_has_a_name_a_sentence_and_a_remedy(cause: Any) -> None:
     ],
 )
 def test_wherever_a_supervisor_has_advice_there_is_a_remedy(end: ExitStatus, tail: str, oom: bool) -> None:
-    assert advise("trainer.task", end, tail, oom)
-    assert diagnose(explain(SPEC, WORKER, end, tail, oom)).remedy
+    failure = ended(tail, end, oom=oom)
+    assert len(error_message(failure, "j").split("\n\n")) == 3
+    assert diagnose(failure).remedy
 
 
 class Failed:
@@ -302,14 +335,14 @@ class Failed:
         self.written = WrittenJob(open_jobs(self.home), self.home, project="proj", job_id="j", created_us=T0)
         self.failures = Failures(self.home)
 
-    def told(self, error: str, state: JobState = JobState.FAILED) -> dict[str, Any]:
-        found = self.failures.of(_as(self.written.job, error, state))
+    def told(self, failure: Failure, state: JobState = JobState.FAILED) -> dict[str, Any]:
+        found = self.failures.of(_as(self.written.job, failure, state))
         assert found is not None
         return found
 
 
-def _as(job: Job, error: str, state: JobState) -> Job:
-    return replace(job, error=error, state=state)
+def _as(job: Job, failure: Failure | None, state: JobState) -> Job:
+    return replace(job, failure=failure, state=state)
 
 
 @pytest.fixture
@@ -330,10 +363,11 @@ def test_the_lines_are_the_last_traceback_of_the_replica(failed: Failed) -> None
     say(failed, "step 5", severity="INFO")
     say(failed, f"{TRACEBACK}ValueError: bad")
     say(failed, f"{TRACEBACK}RuntimeError: of another", replica="master-replica-0")
-    say(failed, "Module completed; cleaning up.\nClean up finished.", severity="INFO")
+    failed.written.say([(T0 + 1, "We clean up.")], replica="worker-replica-1", severity="INFO", kind="cleanup")
     told = failed.told(ended(f"{TRACEBACK}ValueError: bad\n"))
     assert lines(told) == [*TRACEBACK.splitlines(), "ValueError: bad"]
     assert told["replica"] == told["lines"][0]["replica"] == "worker-replica-1"
+    assert (told["cause"], told["exitCode"], told["signal"]) == ("replica_exited", 1, None)
     assert set(told["lines"][0]) == {"id", "time", "replica", "severity", "message"}
 
 
@@ -377,7 +411,8 @@ def test_a_path_into_a_bucket_is_told_as_its_address(failed: Failed) -> None:
 
 
 def test_only_jobs_that_failed_have_a_failure(failed: Failed) -> None:
-    late = "The job ran longer than its maxRunningTime of 60 s and was cancelled."
+    late = known(FailureCause.TIME_LIMIT, limit_s=60)
     assert "time limit" in failed.told(late, JobState.CANCELLED)["summary"]
-    for error, state in (("", JobState.SUCCEEDED), ("", JobState.RUNNING), ("By me.", JobState.CANCELLED)):
-        assert failed.failures.of(_as(failed.written.job, error, state)) is None
+    by_me = known(FailureCause.CANCELLED, by="me")
+    for failure, state in ((None, JobState.SUCCEEDED), (None, JobState.RUNNING), (by_me, JobState.CANCELLED)):
+        assert failed.failures.of(_as(failed.written.job, failure, state)) is None

@@ -1,0 +1,98 @@
+"""Why a job failed or was cancelled, as facts. `failure_text` makes the sentences from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any, Self
+
+_TEXT_MAX_CHARACTERS = 8192
+_MAX_FACTS = 20
+
+
+class FailureCause(StrEnum):
+    """What ended a job. All but the last two are recorded by the supervisor of its attempt."""
+
+    REPLICA_EXITED = "replica_exited"  #: with another code than 0
+    REPLICA_KILLED = "replica_killed"  #: by a signal that Trainshed did not send
+    OUT_OF_MEMORY = "out_of_memory"  #: a replica
+    NODE_LOST = "node_lost"  #: the machine of a replica
+    TIME_LIMIT = "time_limit"  #: facts: limit_s
+    CANCELLED = "cancelled"  #: facts: by, the user
+    REAPER_LOST = "reaper_lost"
+    SUPERVISOR_STOPPED = "supervisor_stopped"  #: by SIGTERM
+    SUPERVISOR_FAILED = "supervisor_failed"  #: message: its exception
+    START_FAILED = "start_failed"  #: message: why a process can't be started
+    INSTALL_FAILED = "install_failed"  #: of packages; output: the installer's
+    NODE_SETUP_FAILED = "node_setup_failed"  #: message: why a node can't be set up for a replica
+    CONTAINER_TOOL_MISSING = "container_tool_missing"  #: facts: wanted, or broken and detail
+    IMAGE_MISSING = "image_missing"  #: facts: image, tool, detail
+    IMAGE_ARCHITECTURE = "image_architecture"  #: facts: image, tool, architecture, machine
+    SUPERVISOR_LOST = "supervisor_lost"  #: killed, and its replicas with it
+    LAUNCH_FAILED = "launch_failed"  #: message: why the server can't launch the attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a job failed or was cancelled.
+
+    A replica that ended the job has the facts of what it ran (`module`, or `image`, `command` and
+    `memory_limit_bytes`), and of restarts if their limit was reached (`gang_restarts`, `replica_restarts`,
+    `gang_size`).
+    """
+
+    cause: FailureCause
+    replica: str = ""  #: the replica that ended the job, such as master-replica-0; empty if none did
+    exit_code: int | None = None
+    signal: int | None = None
+    memory_peak_bytes: int | None = None  #: of the replica, as it was sampled
+    message: str = ""  #: of the part that failed, for people; nothing searches it
+    output: str = ""  #: the last output of user code or of a tool
+    facts: Mapping[str, str | int | float] = field(default_factory=dict)  #: more facts of the cause
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any]) -> Self:
+        """Parse what a supervisor recorded. User code can write there, so all values are checked and bounded.
+
+        Raises `ValueError`, `TypeError` or `LookupError` if it is invalid.
+        """
+        facts = {_text(name): _fact(fact) for name, fact in dict(value.get("facts") or {}).items()}
+        if len(facts) > _MAX_FACTS:
+            raise ValueError(len(facts))
+        return cls(
+            cause=FailureCause(value["cause"]),
+            replica=_text(value.get("replica", "")),
+            exit_code=_number(value.get("exit_code")),
+            signal=_number(value.get("signal")),
+            memory_peak_bytes=_number(value.get("memory_peak_bytes")),
+            message=_text(value.get("message", "")),
+            output=_text(value.get("output", "")),
+            facts=facts,
+        )
+
+    def body(self) -> dict[str, Any]:
+        """All facts as JSON, which `parse` reads."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return values | {"cause": self.cause.value, "facts": dict(self.facts)}
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return (
+        value[:_TEXT_MAX_CHARACTERS]
+        .replace("\0", "\N{REPLACEMENT CHARACTER}")
+        .encode(errors="backslashreplace")
+        .decode()
+    )
+
+
+def _number(value: object) -> int | None:
+    if value is not None and (not isinstance(value, int) or not 0 <= value < 2**63):
+        raise TypeError(value)
+    return value
+
+
+def _fact(value: object) -> str | int | float:
+    return value if isinstance(value, int | float) else _text(value)
