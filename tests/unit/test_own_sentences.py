@@ -39,6 +39,7 @@ OF_OTHERS = frozenset(
         "no version",  # uv
         "not in",  # pip
         "(Error code:",  # the form of AI Platform's errors, which a loader's message may have already
+        "HTTP status",  # uv
         "<!doctype html>",
     }
 )

@@ -368,7 +368,7 @@ def test_the_lines_are_the_last_traceback_of_the_replica(failed: Failed) -> None
     assert lines(told) == [*TRACEBACK.splitlines(), "ValueError: bad"]
     assert told["replica"] == told["lines"][0]["replica"] == "worker-replica-1"
     assert (told["cause"], told["exitCode"], told["signal"]) == ("replica_exited", 1, None)
-    assert set(told["lines"][0]) == {"id", "time", "replica", "severity", "message"}
+    assert set(told["lines"][0]) == {"insertId", "time", "replica", "severity", "message"}
 
 
 def test_a_chain_of_tracebacks_is_one(failed: Failed) -> None:

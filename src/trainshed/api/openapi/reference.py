@@ -15,6 +15,7 @@ from trainshed.api.app import ROUTES
 from trainshed.api.openapi.document import document
 from trainshed.api.openapi.json_schema import REF, Schema, example
 
+_TYPESCRIPT_MAX_COLUMNS = 120  #: prettier's setting for the console
 _TITLES = {
     "server": "Server",
     "tokens": "Tokens",
@@ -143,7 +144,7 @@ def types() -> str:
         if description := schema.get("description"):
             lines.append(f"  /** {description} */")
         if "properties" not in schema:
-            lines += [f"  type {name} = {_typescript(schema)};", ""]
+            lines += [*_alias(name, _typescript(schema)), ""]
             continue
         if not schema["properties"]:
             lines += [f"  interface {name} {{}}", ""]
@@ -154,6 +155,15 @@ def types() -> str:
             lines.append(f"    {field}{'' if field in required else '?'}: {_typescript(part)};")
         lines += ["  }", ""]
     return "\n".join([*lines[:-1], "}", ""])
+
+
+def _alias(name: str, definition: str) -> list[str]:
+    """Return the lines of a type alias as prettier formats them: a union that is too long has a line for each member."""
+    line = f"  type {name} = {definition};"
+    if len(line) <= _TYPESCRIPT_MAX_COLUMNS:
+        return [line]
+    *members, last = definition.split(" | ")
+    return [f"  type {name} =", *(f"    | {member}" for member in members), f"    | {last};"]
 
 
 def _typescript(schema: Schema) -> str:

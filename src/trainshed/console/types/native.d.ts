@@ -73,7 +73,24 @@ declare namespace Api {
     lines: LogEntry[];
   }
 
-  type FailureCause = "replica_exited" | "replica_killed" | "out_of_memory" | "node_lost" | "time_limit" | "cancelled" | "reaper_lost" | "supervisor_stopped" | "supervisor_failed" | "start_failed" | "install_failed" | "node_setup_failed" | "container_tool_missing" | "image_missing" | "image_architecture" | "supervisor_lost" | "launch_failed";
+  type FailureCause =
+    | "replica_exited"
+    | "replica_killed"
+    | "out_of_memory"
+    | "node_lost"
+    | "time_limit"
+    | "cancelled"
+    | "reaper_lost"
+    | "supervisor_stopped"
+    | "supervisor_failed"
+    | "start_failed"
+    | "install_failed"
+    | "node_setup_failed"
+    | "container_tool_missing"
+    | "image_missing"
+    | "image_architecture"
+    | "supervisor_lost"
+    | "launch_failed";
 
   /** That the server responds. */
   interface Health {
@@ -122,7 +139,17 @@ declare namespace Api {
     message: string;
   }
 
-  type JobEventKind = "validated" | "note" | "queued" | "admitted" | "preparing" | "outage" | "recovery" | "cancel_requested" | "failed" | "ended";
+  type JobEventKind =
+    | "validated"
+    | "note"
+    | "queued"
+    | "admitted"
+    | "preparing"
+    | "outage"
+    | "recovery"
+    | "cancel_requested"
+    | "failed"
+    | "ended";
 
   /** The progress of a job and of each of its replicas. */
   interface JobProgress {
