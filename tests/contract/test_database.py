@@ -9,7 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from trainshed.domain.jobs.failure import Failure, FailureCause
-from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind, JobState
+from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
+from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.objects import Bucket
 from trainshed.errors import CannotProceedError, InvalidArgumentError, UnavailableError

@@ -15,7 +15,7 @@ from trainshed.config import Home
 from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.capacity.placement import GB, ResourceShares
 from trainshed.domain.jobs.failure import Failure, FailureCause
-from trainshed.domain.jobs.job import JobState
+from trainshed.domain.jobs.states import JobState
 from trainshed.engines.base import AttemptSpec, Engine, RemoteSpec, Replica
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.engines.ray.engine import PlacementConfig, RayEngine

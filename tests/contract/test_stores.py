@@ -12,7 +12,8 @@ import sqlalchemy as sa
 
 from trainshed.domain.jobs.batch_prediction import BatchPrediction
 from trainshed.domain.jobs.failure import Failure, FailureCause
-from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind, JobState
+from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
+from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.operations import Operation
 from trainshed.domain.policies import Binding

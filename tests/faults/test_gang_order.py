@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home
-from trainshed.domain.jobs.job import JobState
 from trainshed.domain.jobs.reconcile import AttemptPhase
+from trainshed.domain.jobs.states import JobState
 from trainshed.engines.base import AttemptSpec, Replica
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.node.process.ports import free_ports

@@ -23,8 +23,8 @@ import pytest
 
 from trainshed.attempts.journal import RestartRecord, read_record
 from trainshed.config import Home
-from trainshed.domain.jobs.job import JobState
 from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt
+from trainshed.domain.jobs.states import JobState
 from trainshed.engines.base import AttemptSpec, Replica
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.testing.contracts.engines import message_of, settle

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pytest
 
 from trainshed.attempts.journal import RestartRecord, read_record
-from trainshed.domain.jobs.job import TERMINAL_STATES
+from trainshed.domain.jobs.states import TERMINAL_STATES
 from trainshed.node.supervisor.start_order import MAX_DELAY_S
 from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer

@@ -24,8 +24,8 @@ import pytest
 
 from trainshed.artifacts.staging import Package
 from trainshed.config import Home
-from trainshed.domain.jobs.job import JobState
 from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt
+from trainshed.domain.jobs.states import JobState
 from trainshed.engines.base import AttemptSpec, Replica
 from trainshed.engines.local.engine import LocalEngine, render
 from trainshed.engines.shipping import ship

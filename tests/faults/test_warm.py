@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home
-from trainshed.domain.jobs.job import JobState
 from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt
+from trainshed.domain.jobs.states import JobState
 from trainshed.engines.base import AttemptSpec, Engine, Replica
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.engines.shipping import ship

@@ -16,9 +16,10 @@ import pytest
 from trainshed.control.jobs.controller import outage_message
 from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.failure_text import diagnose, error_message
-from trainshed.domain.jobs.job import Job, JobEventKind, JobState
+from trainshed.domain.jobs.job import Job, JobEventKind
 from trainshed.domain.jobs.output_signs import SIGNS
 from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt, Transition, reconcile
+from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.engines.base import Outage
 from trainshed.node.process.exit_status import ExitStatus

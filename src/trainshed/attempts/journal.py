@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.domain.jobs.failure import Failure
-from trainshed.domain.jobs.job import TERMINAL_STATES, JobState
+from trainshed.domain.jobs.states import TERMINAL_STATES, JobState
 from trainshed.errors import EngineUnavailableError
 from trainshed.node import journal
 from trainshed.node.process.exit_status import ExitStatus

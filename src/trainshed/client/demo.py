@@ -20,7 +20,7 @@ from trainshed.client.job_format import cores, evaluated, facts, size
 from trainshed.client.job_reader import PROGRESS_INTERVAL_S, progress_updates
 from trainshed.client.operations import create_once
 from trainshed.client.transport import segment
-from trainshed.domain.jobs.job import TERMINAL_STATES, JobState
+from trainshed.domain.jobs.states import TERMINAL_STATES, JobState
 from trainshed.errors import AlreadyExistsError, FailedPreconditionError, NotFoundError, TrainshedError
 
 BUCKET = "trainshed-demo"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainshed.client.context import ClientContext, native_job_path
-from trainshed.domain.jobs.job import TERMINAL_STATES, JobState
+from trainshed.domain.jobs.states import TERMINAL_STATES, JobState
 
 LONG_POLL_TIMEOUT_S = 20.0  #: how long the server may hold a request without entries
 PROGRESS_INTERVAL_S = 1.0

@@ -16,7 +16,7 @@ from trainshed.client.context import ClientContext, native_job_path
 from trainshed.client.job_format import facts
 from trainshed.client.staging import staging_bucket as ready_bucket
 from trainshed.client.transport import segment
-from trainshed.domain.jobs.job import TERMINAL_STATES, JobState
+from trainshed.domain.jobs.states import TERMINAL_STATES, JobState
 from trainshed.errors import DeadlineExceededError, FailedPreconditionError, InvalidArgumentError, TrainshedError
 from trainshed.sdk.models import Model, Models
 from trainshed.sdk.records import Export, LogLine, Metrics, Progress

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.states import JobState
 from trainshed.store.database import Database, load_queries
 from trainshed.store.jobs import job_from_row
 

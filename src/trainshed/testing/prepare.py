@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from trainshed.domain.jobs.job import RAY_ENGINE
+from trainshed.domain.engine_names import RAY_ENGINE
 from trainshed.runtimes.catalogue import CATALOGUE, NOTEBOOK, Runtime
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.pythons import Pythons

@@ -17,7 +17,7 @@ from trainshed.control.deployments.model_files import ModelFileStore
 from trainshed.control.deployments.provisioner import HostResources, ImageResolver, ProvisionerDeps, VersionProvisioner
 from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.credentials import LocalCredentials, RemoteCredentials
-from trainshed.domain.jobs.job import LOCAL_ENGINE, RAY_ENGINE
+from trainshed.domain.engine_names import LOCAL_ENGINE, RAY_ENGINE
 from trainshed.domain.policies import JOBS, MODELS
 from trainshed.engines.hosts.base import HostEngine, HostEngineRouter
 from trainshed.engines.local.containers import ContainerOptions, HostContainers

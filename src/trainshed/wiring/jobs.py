@@ -16,9 +16,10 @@ from trainshed.control.jobs.credentials import RemoteCredentials
 from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
 from trainshed.control.jobs.local_attempt import LocalAttemptBuilder
 from trainshed.control.uri_resolver import UriResolver
+from trainshed.domain.engine_names import LOCAL_ENGINE, RAY_ENGINE
 from trainshed.domain.jobs.batch_prediction import BATCH_PREDICTION, BatchPrediction
 from trainshed.domain.jobs.gang import shortfall
-from trainshed.domain.jobs.job import LOCAL_ENGINE, RAY_ENGINE, Job
+from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import TRAINING, TRAINING_IN_CONTAINERS
 from trainshed.domain.models.version import HOSTED_CONTAINER, HOSTED_VERSION
 from trainshed.engines.base import AttemptSpec

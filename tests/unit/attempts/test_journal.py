@@ -12,8 +12,8 @@ import pytest
 from trainshed.attempts.journal import READ_MAX_BYTES, AttemptRecord, ReplicaState, fold, read_lines, read_record
 from trainshed.config import Home
 from trainshed.domain.jobs.failure import Failure, FailureCause
-from trainshed.domain.jobs.job import JobState
 from trainshed.domain.jobs.reconcile import AttemptPhase
+from trainshed.domain.jobs.states import JobState
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.node.journal import EVENTS
 

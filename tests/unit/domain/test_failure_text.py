@@ -11,8 +11,9 @@ import pytest
 from trainshed.config import Home
 from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.failure_text import diagnose, error_message
-from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.output_signs import SIGNS
+from trainshed.domain.jobs.states import JobState
 from trainshed.node import failure as node_failure
 from trainshed.node.process.exit_status import ExitStatus
 from trainshed.node.supervisor.replica_failure import describe

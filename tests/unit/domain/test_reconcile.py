@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from trainshed.domain.jobs.failure import Failure, FailureCause
-from trainshed.domain.jobs.job import TERMINAL_STATES, TRANSITIONS, Job, JobEventKind, JobState
+from trainshed.domain.jobs.job import Job, JobEventKind
 from trainshed.domain.jobs.reconcile import (
     AttemptPhase,
     CancelAttempt,
@@ -17,6 +17,7 @@ from trainshed.domain.jobs.reconcile import (
     Transition,
     reconcile,
 )
+from trainshed.domain.jobs.states import TERMINAL_STATES, TRANSITIONS, JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.errors import FailedPreconditionError
 

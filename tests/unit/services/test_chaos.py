@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from trainshed.services.jobs.chaos import Chaos

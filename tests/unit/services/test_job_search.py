@@ -11,7 +11,8 @@ import pytest
 
 from trainshed.domain.jobs.batch_prediction import BatchPrediction
 from trainshed.domain.jobs.failure import Failure, FailureCause
-from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.errors import InvalidArgumentError
 from trainshed.services.jobs.search import JobSearch, JobSearchRequest, gang_text

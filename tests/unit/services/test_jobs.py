@@ -14,7 +14,8 @@ from trainshed.config import Home
 from trainshed.domain.capacity.machine_types import STANDARD
 from trainshed.domain.iam import Principal, Role
 from trainshed.domain.jobs.gang import shortfall
-from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.jobs.workload import Workload
 from trainshed.domain.models.model import Model

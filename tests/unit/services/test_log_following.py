@@ -10,7 +10,7 @@ import pytest
 
 from trainshed.api.http.long_poll import wait_for_entries
 from trainshed.config import Home
-from trainshed.domain.jobs.job import JobState
+from trainshed.domain.jobs.states import JobState
 from trainshed.domain.logs import LogCursor, LogEntry, LogSelection, parse_since
 from trainshed.errors import InvalidArgumentError, NotFoundError
 from trainshed.services.logs import job_log

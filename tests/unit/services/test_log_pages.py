@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from trainshed.api.http.long_poll import HeldRequests, wait_for_entries
 from trainshed.api.native.job_logs import page_body
 from trainshed.config import Home
-from trainshed.domain.jobs.job import JobState
+from trainshed.domain.jobs.states import JobState
 from trainshed.domain.logs import LogCursor, LogEntry, LogSelection
 from trainshed.errors import InvalidArgumentError, NotFoundError
 from trainshed.services.logs import job_log

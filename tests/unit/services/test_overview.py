@@ -14,7 +14,8 @@ from trainshed.attempts.batch_progress import BatchProgress
 from trainshed.attempts.journal import RestartRecord
 from trainshed.config import Home
 from trainshed.domain.jobs.failure import Failure, FailureCause
-from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.models.hosting import ServingState
 from trainshed.domain.models.model import read_model

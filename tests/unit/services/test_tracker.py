@@ -13,7 +13,8 @@ from trainshed.buckets.backend import BackendRouter
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.config import Home
 from trainshed.domain.jobs.batch_prediction import BatchPrediction
-from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.errors import InvalidArgumentError, NotFoundError
 from trainshed.services.jobs import tracker

@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 from trainshed.api.schemas.logs import LogEntry, Severity
 from trainshed.api.schemas.notes import Example, Labels, Named, Time
 from trainshed.domain.jobs.failure import FailureCause
-from trainshed.domain.jobs.job import JobEventKind, JobState
+from trainshed.domain.jobs.job import JobEventKind
+from trainshed.domain.jobs.states import JobState
 
 Job = Annotated[
     dict[str, Any],

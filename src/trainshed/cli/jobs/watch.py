@@ -15,7 +15,7 @@ from trainshed.cli.toolkit.options import WordChoice, project_option, session
 from trainshed.cli.toolkit.output import say
 from trainshed.client.job_format import cores, duration, evaluated, facts, number, percent, rate, size
 from trainshed.client.job_reader import PROGRESS_INTERVAL_S, progress_updates
-from trainshed.domain.jobs.job import JobState
+from trainshed.domain.jobs.states import JobState
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -12,7 +12,7 @@ from pathlib import Path
 from trainshed.background import BackgroundLoop
 from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
 from trainshed.domain.jobs.failure import Failure, FailureCause
-from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind, JobState
+from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
 from trainshed.domain.jobs.reconcile import (
     CancelAttempt,
     ObservedAttempt,
@@ -21,6 +21,7 @@ from trainshed.domain.jobs.reconcile import (
     end_events,
     reconcile,
 )
+from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.jobs.workload import Workload
 from trainshed.domain.times import clock_time, now_us

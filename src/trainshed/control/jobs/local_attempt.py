@@ -12,7 +12,8 @@ from trainshed.control.packages import FETCHED_FOLDER, PackageRequest, resolve_p
 from trainshed.control.uri_resolver import UriResolver
 from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.jobs import gang as gangs
-from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind, JobState
+from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
+from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.times import now_us
 from trainshed.domain.uris import resolve_uris

@@ -1,4 +1,4 @@
-"""A job, its states and the legal transitions between them."""
+"""A job and its events."""
 
 from __future__ import annotations
 
@@ -6,36 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from trainshed.domain.engine_names import LOCAL_ENGINE
 from trainshed.domain.jobs.failure import Failure
+from trainshed.domain.jobs.states import TERMINAL_STATES, TRANSITIONS, JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.jobs.workload import Workload
 from trainshed.errors import FailedPreconditionError
-
-
-class JobState(StrEnum):
-    """The API's job states."""
-
-    QUEUED = "QUEUED"  #: stored; waits for admission
-    PREPARING = "PREPARING"  #: its runtime, packages and processes are being set up
-    RUNNING = "RUNNING"  #: the user's code runs in every replica
-    CANCELLING = "CANCELLING"  #: cancellation was requested; some replicas still run
-    SUCCEEDED = "SUCCEEDED"
-    FAILED = "FAILED"
-    CANCELLED = "CANCELLED"
-
-
-ENGINE_LABEL = "trainshed-engine"  #: label with which any client selects the engine of a job
-LOCAL_ENGINE, RAY_ENGINE = "local", "ray"  #: this machine, which is always available; a Ray cluster
-
-TERMINAL_STATES = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
-
-TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
-    JobState.QUEUED: frozenset({JobState.PREPARING, JobState.CANCELLED, JobState.FAILED}),
-    JobState.PREPARING: TERMINAL_STATES
-    | {JobState.RUNNING, JobState.CANCELLING},  # a short job may end before it is observed
-    JobState.RUNNING: TERMINAL_STATES | {JobState.CANCELLING},
-    JobState.CANCELLING: frozenset({JobState.CANCELLED}),
-} | dict.fromkeys(TERMINAL_STATES, frozenset())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

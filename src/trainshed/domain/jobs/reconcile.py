@@ -7,7 +7,8 @@ from enum import StrEnum
 
 from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.failure_text import error_message
-from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind, JobState
+from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
+from trainshed.domain.jobs.states import JobState
 
 
 class AttemptPhase(StrEnum):

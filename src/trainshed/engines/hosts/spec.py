@@ -9,7 +9,7 @@ from typing import Any
 
 from trainshed.artifacts.manifest import ArtifactManifest
 from trainshed.artifacts.staging import Package
-from trainshed.domain.jobs.job import LOCAL_ENGINE
+from trainshed.domain.engine_names import LOCAL_ENGINE
 from trainshed.domain.models.version_container import ServingContainer
 
 FORMAT = 1

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.states import JobState
 from trainshed.domain.models.version import VersionState
 from trainshed.services.console.machine_metrics import MachineSample
 from trainshed.services.jobs.reports import JobReports

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.states import JobState
 from trainshed.domain.models.hosting import ServingState
 from trainshed.domain.models.version import VersionState
 from trainshed.domain.times import now_us

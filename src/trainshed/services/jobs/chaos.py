@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainshed.domain.jobs import gang
-from trainshed.domain.jobs.job import JobState
+from trainshed.domain.jobs.states import JobState
 from trainshed.domain.json_fields import message, string
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from trainshed.services.ports import ReplicaKiller

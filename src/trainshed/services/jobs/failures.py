@@ -11,7 +11,8 @@ from trainshed.config import Home
 from trainshed.domain.filters.terms import SEVERITIES
 from trainshed.domain.jobs.failure import FailureCause
 from trainshed.domain.jobs.failure_text import Diagnosis, diagnose
-from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.states import JobState
 from trainshed.domain.logs import SERVICE, LogEntry
 from trainshed.services.logs.job_log import JobLog, log_files
 

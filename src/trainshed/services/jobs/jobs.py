@@ -9,6 +9,7 @@ from typing import Any
 from trainshed.attempts.batch_progress import BatchProgress
 from trainshed.domain import names
 from trainshed.domain.capacity.machine_types import MachineTypes
+from trainshed.domain.engine_names import ENGINE_LABEL
 from trainshed.domain.etags import check_etag, etag
 from trainshed.domain.filters.parser import parse
 from trainshed.domain.filters.server import SERVER
@@ -16,8 +17,9 @@ from trainshed.domain.jobs import gang
 from trainshed.domain.jobs.batch_prediction import BatchPrediction, cloud_output_unsupported
 from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.failure_text import error_message
-from trainshed.domain.jobs.job import ENGINE_LABEL, Job, JobEvent, JobEventKind, JobState
+from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
 from trainshed.domain.jobs.reconcile import end_events
+from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.jobs.workload import JobRequest, Workload, read_job, read_job_patch, workload_body
 from trainshed.domain.json_fields import mask_paths

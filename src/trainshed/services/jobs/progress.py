@@ -15,8 +15,9 @@ from trainshed.attempts.log_file import AttemptLog
 from trainshed.config import Home
 from trainshed.domain.jobs.failure_text import error_message
 from trainshed.domain.jobs.gang import gang
-from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.progress import ProgressReport, StepRate, TrainingProgress, target_from_args
+from trainshed.domain.jobs.states import JobState
 from trainshed.domain.time_series import TimeSeries
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.errors import InvalidArgumentError

@@ -10,7 +10,8 @@ from typing import Any
 from trainshed.domain.jobs.batch_prediction import BatchPrediction
 from trainshed.domain.jobs.failure_text import diagnose
 from trainshed.domain.jobs.gang import gang
-from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.page_tokens import bad_page_token, decode_page_token, encode_page_token
 from trainshed.domain.times import rfc3339

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainshed.domain import names
+from trainshed.domain.engine_names import ENGINE_LABEL
 from trainshed.domain.etags import check_etag
 from trainshed.domain.filters.parser import parse
 from trainshed.domain.filters.server import SERVER
-from trainshed.domain.jobs.job import ENGINE_LABEL
 from trainshed.domain.json_fields import mask_paths
 from trainshed.domain.models.model import Model, version_not_found
 from trainshed.domain.models.sample_request import sample_request

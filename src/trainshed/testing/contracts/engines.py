@@ -13,8 +13,8 @@ from pathlib import Path
 
 from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.failure_text import error_message
-from trainshed.domain.jobs.job import JobState
 from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt, Slots
+from trainshed.domain.jobs.states import JobState
 from trainshed.engines.base import AttemptSpec, Engine, GangRequest, Outage, Pending, Reserved
 from trainshed.errors import EngineUnavailableError
 from trainshed.testing.eventually import SETTLE_TIMEOUT_S, eventually

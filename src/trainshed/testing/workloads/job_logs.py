@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.config import Home
-from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind, JobState
+from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
+from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore

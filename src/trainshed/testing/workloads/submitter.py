@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from trainshed import packaging
-from trainshed.domain.jobs.job import TERMINAL_STATES
+from trainshed.domain.jobs.states import TERMINAL_STATES
 from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
 
