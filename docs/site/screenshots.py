@@ -22,7 +22,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
 
-from trainshed.domain.jobs.job import TERMINAL_STATES
+from trainshed.domain.jobs.states import TERMINAL_STATES
 from trainshed.testing.processes import browsers
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.drawings import DRAWN, draw

@@ -13,13 +13,15 @@ from typing import Any, cast
 import pytest
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
+from starlette.types import Message
 
-from trainshed.api.console.tensorboards import start
+from trainshed.api.console.tensorboards import ROUTES, start
 from trainshed.buckets.backend import BackendRouter
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.config import Home
 from trainshed.domain.jobs.batch_prediction import BatchPrediction
-from trainshed.domain.jobs.job import Job, JobState
+from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.errors import EngineUnavailableError, FailedPreconditionError, NotFoundError, UnavailableError
 from trainshed.services.console.tensorboards import IDLE_TTL_S, MAX_CONCURRENT_BOARDS, TensorBoards
@@ -187,11 +189,17 @@ def test_those_who_wait_for_a_start_leave_threads_to_all_others() -> None:
         "type": "http",
         "path_params": {"job": "j"},
         "trainshed.project": "p-one",
+        "headers": [],
+        "trainshed.body_limit": 1 << 20,
+        "trainshed.route": next(route for route in ROUTES if route.handler is start),
         "trainshed.services": SimpleNamespace(tensorboards=slow),
     }
 
+    async def no_body() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
     async def others_are_answered() -> bool:
-        starts = [asyncio.create_task(start(Request(scope))) for _ in range(100)]
+        starts = [asyncio.create_task(start(Request(scope, no_body))) for _ in range(100)]
         await asyncio.sleep(0.2)
         try:
             async with asyncio.timeout(90):

@@ -158,7 +158,7 @@ def types() -> str:
 
 
 def _alias(name: str, definition: str) -> list[str]:
-    """Return the lines of a type alias as prettier formats them: a union that is too long has a line for each member."""
+    """Return the lines of a type alias as prettier formats them: a long union has a line for each member."""
     line = f"  type {name} = {definition};"
     if len(line) <= _TYPESCRIPT_MAX_COLUMNS:
         return [line]
