@@ -49,6 +49,19 @@ JOB = Job(project="shed", id="j", workload=Training.parse({"pythonModule": "trai
 MEMORY = Failure(cause=FailureCause.OUT_OF_MEMORY, replica="master-replica-0", signal=9)
 
 
+SUMMARY = {
+    "step": 7,
+    "totalSteps": 10,
+    "epoch": None,
+    "totalEpochs": None,
+    "fraction": 0.7,
+    "loss": 0.5,
+    "accuracy": None,
+    "globalStepsPerSecond": 2.0,
+    "leftSeconds": 1.5,
+}
+
+
 class FullMachine:
     """A `QueueStatus` of a machine without a free slot."""
 
@@ -68,7 +81,7 @@ class Project:
         self.routes, self.metrics = Routes(), VersionMetrics()
         self.machine = MACHINE
         self.attempts = FakeAttempts()
-        self.attempts.progress = {"step": 7}
+        self.attempts.progress = SUMMARY | {"time": None, "ageSeconds": 1.5, "evaluation": None}
         self.now_us = NOW_US
         live = LiveState(
             machine=MachineMetrics(lambda: self.machine, cpus=4),
@@ -140,8 +153,8 @@ def test_jobs_are_counted_and_those_that_run_and_wait_are_shown(project: Project
     told = project.told()
     assert told["jobs"] == {"queued": 2, "running": 2, "succeeded24h": 1, "failed24h": 0}
     assert [(row["jobId"], row["progress"]) for row in told["running"]] == [
-        ("starts", {"step": 7}),
-        ("runs", {"step": 7}),
+        ("starts", SUMMARY),
+        ("runs", SUMMARY),
     ]
     assert [row["jobId"] for row in told["queued"]] == ["waits", "waits_too"]
     assert told["queued"][0]["waiting"].startswith("It is next.")

@@ -117,7 +117,8 @@ class Overview:
         """Return the progress of a job; for a batch prediction, the fraction of its input that is read."""
         batch_progress = self._reports.attempts.batch_progress(job)
         if batch_progress is None:
-            return self._reports.progress.of(job)
+            progress = self._reports.progress.of(job)
+            return None if progress is None else {name: progress[name] for name in (*_MEASURES, "fraction")}
         return dict.fromkeys(_MEASURES) | {"fraction": round(batch_progress.fraction, 4)}
 
     def _queued(self, project: str) -> list[tuple[Job, str]]:
