@@ -155,7 +155,7 @@ def test_watching_ends_with_the_job_and_as_it_ends(server: RunningServer, jobs: 
     assert (given["state"], given["progress"]["step"], given["replicas"][2]["name"]) == ("RUNNING", 150, "ps-replica-0")
     assert "  FAILED  step 200 of 200 (100 %), loss 0.5" in rest.splitlines()[-1]
     assert "Job [watched] is FAILED.\nThe replica master 0 exited with a non-zero status of 3." in said
-    assert [each["state"] for each in answers[-1]["replicas"]] == ["exit status 3", "stopped", "stopped"]
+    assert [each["status"] for each in answers[-1]["replicas"]] == ["exit status 3", "stopped", "stopped"]
     assert (lines.returncode, objects.returncode) == (1, 1)
     assert trainshed(server, "jobs", "watch", "absent").returncode == 1
 
