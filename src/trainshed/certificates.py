@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from trainshed.node.files import write_file
+
 CERTIFICATE_TTL = timedelta(days=3650)
 RENEW_BEFORE = timedelta(days=30)
 
@@ -56,7 +58,7 @@ def write_bundle(certificates: Certificates, bundles: tuple[Path, ...]) -> Path:
     """
     bundle = certificates.authority.with_name("bundle.pem")
     trusted = [path for path in bundles if path.is_file()] or [path for path in _system_bundles() if path.is_file()][:1]
-    _write(bundle, b"\n".join(path.read_bytes() for path in (*trusted, certificates.authority)))
+    write_file(bundle, b"\n".join(path.read_bytes() for path in (*trusted, certificates.authority)))
     return bundle
 
 
@@ -164,12 +166,5 @@ def _write_pair(
     key_path: Path, key: ec.EllipticCurvePrivateKey, certificate_path: Path, certificate: x509.Certificate
 ) -> None:
     """Write both files. If the process is killed in between, the next start finds that they do not match."""
-    _write(key_path, _key_pem(key))
-    _write(certificate_path, certificate.public_bytes(serialization.Encoding.PEM))
-
-
-def _write(path: Path, data: bytes) -> None:
-    fresh = path.with_suffix(".new")
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(data)
-    fresh.rename(path)
+    write_file(key_path, _key_pem(key))
+    write_file(certificate_path, certificate.public_bytes(serialization.Encoding.PEM))

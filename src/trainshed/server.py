@@ -31,6 +31,7 @@ from trainshed.certificates import Certificates, ensure_certificates, write_bund
 from trainshed.config import Home, MachineEnvironment, Settings, environment
 from trainshed.errors import CannotProceedError
 from trainshed.node.connect import Egress
+from trainshed.node.files import write_file
 from trainshed.proxy import google_hosts
 from trainshed.proxy.client_config import ServerEndpoints
 from trainshed.proxy.connect_proxy import SHUTDOWN_TIMEOUT_S, ConnectProxy, machine_egress, tls_context
@@ -218,9 +219,7 @@ def _server_file(home: Home, info: ServerInfo, interception: _Interception | Non
     body = asdict(info)
     if interception is not None:  # for notebooks and shells
         body["endpoints"] = asdict(interception.endpoints) | {"bundle": str(interception.endpoints.bundle)}
-    fresh = home.server.with_suffix(".new")
-    fresh.write_text(json.dumps(body))
-    fresh.rename(home.server)
+    write_file(home.server, json.dumps(body).encode())
     try:
         yield
     finally:

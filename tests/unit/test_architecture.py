@@ -13,8 +13,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2] / "src" / "trainshed"
 
-SHIPPED = ("node", "serving", "engines/ray/bridge")  # run where nothing else of Trainshed is
-EVERYONE = {"errors", "domain", "__init__"}  # but for what is shipped
+SHIPPED = ("node", "node/files", "serving", "engines/ray/bridge")  # run where nothing else of Trainshed is
+EVERYONE = {"errors", "domain", "node/files", "__init__"}  # but for what is shipped
 
 #: Who may import whom, by the longest matching path.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -45,6 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "api": {"services", "gateway", "console"},
     "console": set(),  # files, and nothing that could know what they show
     "node": set(),
+    "node/files": set(),  # atomic files, which every layer writes
     "serving": set(),
     "packaging": {"runtimes"},
     "client": {"config", "packaging", "proxy"},  # a trainer is packed before it is sent

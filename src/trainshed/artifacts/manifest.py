@@ -7,7 +7,6 @@ exists, and by then the sources of the packages may have been replaced.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +16,9 @@ from typing import Any, Self
 import orjson
 
 from trainshed.artifacts import staging
-from trainshed.artifacts.staging import SAFE_WRITE_FLAGS, OpenFile, Package, StagedPackage
+from trainshed.artifacts.staging import OpenFile, Package, StagedPackage
 from trainshed.errors import FailedPreconditionError, NotFoundError
+from trainshed.node.files import write_file
 
 MANIFEST_FILE = "manifest.json"  #: in the folder of the version's hosts
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -71,18 +71,12 @@ class ArtifactManifest:
 
     def _write(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = folder / f".{MANIFEST_FILE}"
-        draft.unlink(missing_ok=True)
         content = {
             "model": self.model,
             "files": [entry.as_json() for entry in self.files],
             "packages": [entry.as_json() for entry in self.packages],
         }
-        with open(os.open(draft, SAFE_WRITE_FLAGS, 0o600), "wb") as file:
-            file.write(orjson.dumps(content))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.rename(folder / MANIFEST_FILE)
+        write_file(folder / MANIFEST_FILE, orjson.dumps(content), durable=True)
 
     def open(self, folder: Path, models: Path, sha256: str) -> OpenFile:
         """Open the file or package with this digest; the caller closes it. `models` holds the folders of files.

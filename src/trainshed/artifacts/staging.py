@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainshed.errors import FailedPreconditionError, NotFoundError
+from trainshed.node.files import atomic_file
 
 STAGING_FOLDER = "artifacts"  #: in the attempt's folder
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -28,29 +28,17 @@ def stage_package(attempt: Path, package: Package) -> Path:
     if staged.is_file():
         return staged
     staged.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = staged.with_name(f".{staged.name}-{os.getpid()}-{threading.get_ident()}")
-    try:
-        if _copy(package.path, draft) != package.sha256:
+    digest = hashlib.sha256()
+    with package.path.open("rb") as file, atomic_file(staged, durable=True) as copy:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            copy.write(chunk)
+        if digest.hexdigest() != package.sha256:
             raise FailedPreconditionError(
                 f"The package {package.uri} was replaced while the job was being started. Submit the job again under a "
                 f"new name."
             )
-        draft.rename(staged)
-    finally:
-        draft.unlink(missing_ok=True)
     return staged
-
-
-def _copy(source: Path, target: Path) -> str:
-    """Returns the digest of the copied bytes."""
-    digest = hashlib.sha256()
-    with source.open("rb") as file, target.open("wb") as copy:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-            copy.write(chunk)
-        copy.flush()
-        os.fsync(copy.fileno())
-    return digest.hexdigest()
 
 
 class OpenFile:

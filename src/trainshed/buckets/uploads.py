@@ -22,6 +22,7 @@ from trainshed.buckets.staging import StagedObject
 from trainshed.domain.objects import ObjectDraft, ObjectMetadata, Preconditions
 from trainshed.domain.times import now_us
 from trainshed.errors import NotFoundError, UnavailableError
+from trainshed.node.files import DRAFT_PREFIX, write_file
 
 SESSION_RETENTION_US = 7 * 24 * 3600 * 1_000_000  #: without a write
 SWEEP_INTERVAL_US = 3600 * 1_000_000  #: between two sweeps; also the minimum age of an orphan
@@ -64,11 +65,8 @@ class UploadSessions:
         path, data = self._record_path(upload), self._data_path(upload)
         self._sweep_if_due()
         with disk_errors():
-            _write_durably(data, b"")
-            new_path = path.with_suffix(".new")
-            _write_durably(new_path, orjson.dumps(record))
-            new_path.rename(path)
-            _sync_folder(self._folder)
+            write_file(data, b"", durable=True)
+            write_file(path, orjson.dumps(record), durable=True)
         return upload
 
     def open(self, bucket: str, upload: str) -> UploadSession:
@@ -120,7 +118,7 @@ class UploadSessions:
         What cannot be read or deleted is logged and stays.
         """
         now = self._clock()
-        for path in sorted(self._folder.glob("session-*")):
+        for path in sorted([*self._folder.glob("session-*"), *self._folder.glob(f"{DRAFT_PREFIX}*")]):
             try:
                 self._sweep_one(path, now)
             except OSError as exc:
@@ -135,7 +133,7 @@ class UploadSessions:
         self.sweep()
 
     def _sweep_one(self, path: Path, now: int) -> None:
-        upload = path.name.removeprefix("session-").partition(".")[0]
+        upload = path.name.removeprefix("session-").removeprefix(DRAFT_PREFIX).partition(".")[0]
         if not _ID.fullmatch(upload):
             LOG.warning("upload.kept path=%s reason='it is not the name of an upload'", path)
             return
@@ -187,23 +185,6 @@ def _is_same_file(fd: int, path: Path) -> bool:
 
 def _session_not_found() -> NotFoundError:
     return NotFoundError("There is no such upload: it was finished, cancelled or given up. Begin a new one.")
-
-
-def _write_durably(path: Path, data: bytes) -> None:
-    """Write a new file durably. Its name is durable once the folder is synced."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(fd, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(fd)
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _draft(record: bytes) -> ObjectDraft:

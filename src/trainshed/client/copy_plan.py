@@ -11,6 +11,7 @@ from pathlib import Path
 from trainshed.client.storage import Progress, Storage
 from trainshed.client.urls import CopySource, Url, exists_below, expand
 from trainshed.errors import InvalidArgumentError, NotFoundError
+from trainshed.node.files import atomic_file
 
 _NOT_A_FOLDER = (
     "Destination URL must name a directory, bucket, or bucket subdirectory for the multiple source form of the cp "
@@ -132,13 +133,9 @@ def _download(storage: Storage, source: CopySource, path: Path, progress: Progre
     if source.url.name.endswith("/"):  # an object that represents an empty folder
         path.mkdir(parents=True, exist_ok=True)
         return
-    partial = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(partial, "wb") as file:
+        with atomic_file(path, mode=0o666) as file:
             storage.download(source.meta, file, progress=progress)
-        partial.replace(path)
     except OSError as exc:
         raise InvalidArgumentError(f"{path} can't be written: {exc.strerror}.") from exc
-    finally:
-        partial.unlink(missing_ok=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ from trainshed.buckets.dirfd import disk_errors
 from trainshed.buckets.names import components, object_path, split_uri
 from trainshed.buckets.staging import ObjectReader
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from trainshed.node.files import atomic_file
 
 
 class ReadableBuckets(Protocol):
@@ -71,18 +70,11 @@ class UriResolver:
     def _copy(self, bucket: str, name: str, folder: Path) -> Path:
         """Copy an object under its own name. Replaces an earlier copy."""
         copy = folder / components(name)[-1]
-        draft = folder.with_name(f".{folder.name}-{secrets.token_hex(8)}")
-        try:
-            with disk_errors(), self.backend.open(bucket, name) as reader:
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with open(draft, "xb") as file:
-                    for offset in range(0, reader.info.size, PIECE):
-                        file.write(reader.read(offset))
-                    file.flush()
-                    os.fsync(file.fileno())
-                draft.rename(copy)
-        finally:
-            draft.unlink(missing_ok=True)
+        with disk_errors(), self.backend.open(bucket, name) as reader:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with atomic_file(copy, durable=True) as file:
+                for offset in range(0, reader.info.size, PIECE):
+                    file.write(reader.read(offset))
         return copy
 
     def _split_owned(self, project: str, uri: str) -> tuple[str, str] | None:

@@ -24,6 +24,7 @@ from pathlib import Path
 import trainshed
 from trainshed.config import Home
 from trainshed.errors import CannotProceedError
+from trainshed.node.files import write_file
 from trainshed.runtimes.catalogue import NOTEBOOK
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.progress import ProgressCallback
@@ -120,7 +121,7 @@ def start(home: Home, spec: NotebookSpec) -> Notebook:
         try:
             port = _wait_until_ready(process, token, state)
             notebook = Notebook(url=f"http://{HOST}:{port}/lab?token={token}", pid=process.pid, folder=str(spec.folder))
-            _write(state / "server.json", json.dumps(asdict(notebook)))
+            write_file(state / "server.json", json.dumps(asdict(notebook)).encode())
         except BaseException:  # Ctrl-C too: nobody would find the process any more
             process.kill()
             process.wait()
@@ -187,9 +188,9 @@ def _configure(state: Path, spec: NotebookSpec, token: str) -> None:
     overrides = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
     config = state / "config"
     (config / "labconfig").mkdir(parents=True, exist_ok=True)
-    _write(config / "jupyter_server_config.json", json.dumps(server))
-    _write(config / "jupyter_lab_config.json", json.dumps(lab))
-    _write(config / "labconfig" / "default_setting_overrides.json", json.dumps(overrides))
+    write_file(config / "jupyter_server_config.json", json.dumps(server).encode())
+    write_file(config / "jupyter_lab_config.json", json.dumps(lab).encode())
+    write_file(config / "labconfig" / "default_setting_overrides.json", json.dumps(overrides).encode())
 
 
 def environment(state: Path, env: Mapping[str, str]) -> dict[str, str]:
@@ -264,11 +265,3 @@ def _responds(port: int, token: str) -> bool:
         return False
     finally:
         connection.close()
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file that only this user can read. Atomic: a reader sees the old file or the new one."""
-    temporary = path.with_name(f".{path.name}.new")
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-    temporary.rename(path)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 
+from .files import write_file
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
@@ -48,10 +50,7 @@ class NodeFailureError(Exception):
 
 def write_failure(folder: str, name: str, failure: dict[str, Any]) -> None:
     """Write the failure of a replica or of `INSTALLATION` into a folder."""
-    path = os.path.join(folder, name + ".failure")
-    with open(path + ".new", "w") as out:
-        json.dump(failure, out)
-    os.rename(path + ".new", path)
+    write_file(os.path.join(folder, name + ".failure"), json.dumps(failure).encode())
 
 
 def read_failure(folder: str, name: str) -> Optional[dict[str, Any]]:

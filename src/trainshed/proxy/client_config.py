@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from trainshed.node.files import atomic_file
+
 _NEVER_PROXIED = ("localhost", "127.0.0.1", "::1")
 _GOOGLE_HOST = "storage.googleapis.com"
 
@@ -114,9 +116,7 @@ def write_files(folder: Path, texts: Mapping[str, str], *, for_all: bool = False
     if for_all:
         folder.chmod(0o755)
     for name, text in texts.items():
-        draft = folder / f".{name}.{os.getpid()}.new"
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(text)
+        with atomic_file(folder / name) as file:
+            file.write(text.encode())
             if for_all:
                 os.fchmod(file.fileno(), 0o644)
-        draft.rename(folder / name)

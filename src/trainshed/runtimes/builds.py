@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.errors import DiskFullError, FailedPreconditionError, UnavailableError
+from trainshed.node.files import write_file
 from trainshed.runtimes.catalogue import Runtime
 from trainshed.runtimes.progress import BuildMeter, ProgressCallback
 from trainshed.runtimes.uv import explain_failure, uv_command
@@ -71,9 +72,7 @@ class EnvironmentDir:
 
     def tell(self, *, fraction: float = 0.0, text: str = "", error: str = "") -> None:
         """Write a progress report for waiting callers, in this process or another."""
-        new_path = self._beside(f"news-{os.getpid()}-{threading.get_ident()}")
-        new_path.write_text(json.dumps({"fraction": fraction, "text": text, "error": error}))
-        new_path.rename(self.news)
+        write_file(self.news, json.dumps({"fraction": fraction, "text": text, "error": error}).encode())
 
     def busy(self) -> bool:
         """Whether a process builds or removes it now."""
@@ -278,9 +277,7 @@ def _report(directory: EnvironmentDir, progress: ProgressCallback, fraction: flo
 
 def _write_stamp(runtime: Runtime, directory: EnvironmentDir, python: Path) -> None:
     stamp = {"runtime": runtime.name, "digest": runtime.digest, "python": str(python), "size": _size(directory.path)}
-    new_path = directory.stamp.with_suffix(".new")
-    new_path.write_text(json.dumps(stamp))
-    new_path.rename(directory.stamp)
+    write_file(directory.stamp, json.dumps(stamp).encode())
 
 
 def _has_exited(process: subprocess.Popen[bytes]) -> bool:

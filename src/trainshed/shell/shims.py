@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+
+from trainshed.node.files import write_file
 
 SHIMS = ("gcloud", "gsutil", "datalab", "tensorboard")
 
@@ -76,10 +77,7 @@ def write(folder: Path, scripts: dict[str, str]) -> None:
         path = folder / name
         if path.is_file() and path.read_text() == text:
             continue
-        temporary = folder / f".{name}.{os.getpid()}"
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700), "w") as file:
-            file.write(text)
-        temporary.rename(path)
+        write_file(path, text.encode(), mode=0o700)
     for path in folder.iterdir():
         if path.name not in scripts and not path.name.startswith("."):
             path.unlink(missing_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import fields
 from typing import Any
 
@@ -15,6 +14,7 @@ from trainshed.config import DEFAULT_PROJECT, ClientSettings, Home, Settings, en
 from trainshed.domain import names
 from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.errors import InvalidArgumentError
+from trainshed.node.files import write_file
 
 #: section on the command line (gcloud's or Trainshed's) -> table of config.toml
 _TABLES = {"core": "client", "client": "client", "server": "server"}
@@ -52,12 +52,7 @@ def _write(home: Home, tables: dict[str, Any]) -> None:
         if values:
             lines += [f"[{table}]", *(f"{name} = {_toml(value)}" for name, value in values.items()), ""]
     home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = home.config.with_suffix(f".{os.getpid()}.new")
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write("\n".join(lines))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(home.config)
+    write_file(home.config, "\n".join(lines).encode(), durable=True)
 
 
 def _key(name: str) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from html import escape
 from pathlib import Path
+
+from trainshed.node.files import write_file
 
 #: text browsers, which can't run the pages
 _TEXT_BROWSERS = frozenset({"www-browser", "links", "elinks", "lynx", "w3m"})
@@ -35,8 +36,5 @@ def open_browser(url: str, page: Path | None) -> bool:
     if page is None:
         return browser.open(url)
     page.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = page.with_name(f".{page.name}.{os.getpid()}")
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
-        file.write(_PAGE.format(url=escape(url, quote=True)))
-    temporary.rename(page)
+    write_file(page, _PAGE.format(url=escape(url, quote=True)).encode())
     return browser.open(page.as_uri())

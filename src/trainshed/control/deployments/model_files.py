@@ -20,6 +20,7 @@ from trainshed.buckets.dirfd import disk_errors
 from trainshed.buckets.names import components, split_uri
 from trainshed.domain.objects import ListQuery, ObjectInfo
 from trainshed.errors import DataLossError, FailedPreconditionError, NotFoundError
+from trainshed.node.files import sync_folder
 
 LOG = logging.getLogger("trainshed.control.deployments.model_files")
 
@@ -125,7 +126,7 @@ class ModelFileStore:
             raise _FilesChangedError
         for folder, _, _ in os.walk(draft):
             os.chmod(folder, _FOLDER_MODE)  # noqa: PTH101 - what os.walk gives
-            _fsync(Path(folder))
+            sync_folder(folder)
         return files
 
     def _list(self, bucket: str, name: str) -> list[ObjectInfo]:
@@ -182,21 +183,13 @@ class ModelFileStore:
         with self._lock:
             if not folder.is_dir():
                 draft.rename(folder)
-                _fsync(folder.parent)
+                sync_folder(folder.parent)
             self._in_use[project, digest] += 1
         return ModelSnapshot(digest=digest, folder=folder, size=sum(size for size, _ in files.values()), names=names)
 
 
 class _FilesChangedError(Exception):
     """The files changed after they were listed."""
-
-
-def _fsync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _remove(folder: Path) -> None:

@@ -26,6 +26,7 @@ from trainshed.engines.local.warm import OFF, WarmProcesses
 from trainshed.engines.shipping import ship
 from trainshed.errors import EngineUnavailableError
 from trainshed.node.containers.replica import remove_containers
+from trainshed.node.files import write_file
 from trainshed.node.process.spawn import inherited_environment
 from trainshed.node.process.tree import stat_fields
 
@@ -87,7 +88,7 @@ class LocalEngine:
                 return
             attempt.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             spec = render(attempt, uv=self._uv, cluster=cluster)
-            _write(attempt.folder / "spec.json", orjson.dumps(spec, default=str))
+            write_file(attempt.folder / "spec.json", orjson.dumps(spec, default=str))
             cold_reason = self.warm.launch(attempt) if attempt.warm else OFF
             if cold_reason is None:
                 return
@@ -290,9 +291,3 @@ def _file_size(path: Path) -> int:
         return path.lstat().st_size
     except (FileNotFoundError, NotADirectoryError):
         return 0
-
-
-def _write(path: Path, content: bytes) -> None:
-    draft = path.with_name(f".{path.name}-{os.getpid()}-{threading.get_ident()}")
-    draft.write_bytes(content)
-    draft.rename(path)

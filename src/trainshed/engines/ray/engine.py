@@ -9,7 +9,6 @@ talk to it, and callers get the last known state.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -34,6 +33,7 @@ from trainshed.engines.base import AttemptSpec, GangRequest, Outage, Pending, Re
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.engines.ray.bridge_process import ClusterStatus
 from trainshed.errors import EngineUnavailableError, InvalidArgumentError
+from trainshed.node.files import write_file
 
 LOG = logging.getLogger("trainshed.engines.ray.engine")
 
@@ -213,13 +213,7 @@ class RayEngine:
             if attempt in self._reservations:
                 return
             self._gangs.mkdir(mode=0o700, parents=True, exist_ok=True)
-            record = self._record_path(attempt)
-            draft = record.with_name(f".{record.name}")
-            with draft.open("w") as file:
-                file.write(str(attempt))
-                file.flush()
-                os.fsync(file.fileno())
-            draft.rename(record)
+            write_file(self._record_path(attempt), str(attempt).encode(), durable=True)
             self._reservations[attempt] = _Reservation()
 
     # -- the cluster

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 from ..failure import IMAGE_ARCHITECTURE, IMAGE_MISSING, INSTALLATION, NodeFailureError, write_failure
+from ..files import write_file
 from . import tool as container_tool
 from .tool import ContainerTool, NoContainerToolError
 
@@ -46,10 +47,7 @@ def prepare_images(folder: str) -> int:
         write_failure(folder, INSTALLATION, exc.failure)
         sys.stderr.write("%s\n" % exc)
         return 1
-    draft = os.path.join(folder, ".%s" % IMAGES_FILE)
-    with open(draft, "w") as out:
-        json.dump({"tool": tool.words(), "images": ids}, out)
-    os.rename(draft, os.path.join(folder, IMAGES_FILE))
+    write_file(os.path.join(folder, IMAGES_FILE), json.dumps({"tool": tool.words(), "images": ids}).encode())
     return 0
 
 

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 
+from ..files import write_file
 from ..process import tree
 from ..process.tree import signal_pipe
 from . import tool as container_tool
@@ -124,9 +125,7 @@ def _write_pid(tool: ContainerTool, name: str, path: str) -> bool:
     pid = container_tool.run_tool(container_tool.pid_command(tool, name)).stdout.strip()
     if not pid.isdigit() or pid == "0":
         return False
-    with open(path + ".new", "w") as out:
-        out.write(pid)
-    os.rename(path + ".new", path)
+    write_file(path, pid.encode())
     return True
 
 

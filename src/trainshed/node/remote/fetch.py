@@ -11,9 +11,9 @@ import http.client
 import json
 import os
 import ssl
-import tempfile
 import time
 
+from ..files import atomic_file
 from .runtime_build import NodeSetupError
 
 TYPE_CHECKING = False
@@ -96,17 +96,9 @@ class _Download:
         """Download to `path`. Raises `FetchError` if that fails or the digest differs."""
         folder = os.path.dirname(path)
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        fd, draft = tempfile.mkstemp(prefix=".fetching-", dir=folder)
-        try:
-            with open(fd, "wb") as file:
-                self._fetch(file)
-                file.flush()
-                os.fsync(file.fileno())
+        with atomic_file(path, durable=True) as file:
+            self._fetch(file)
             self._check()
-            os.rename(draft, path)
-        except BaseException:
-            os.unlink(draft)
-            raise
 
     def _check(self) -> None:
         if self._digest.hexdigest() != self._package["sha256"]:

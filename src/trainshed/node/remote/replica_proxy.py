@@ -23,6 +23,7 @@ import sys
 import time
 
 from ..failure import remove_failure, write_failure
+from ..files import write_file
 from ..process.exit_status import NODE_LOST, STARTED
 from ..process.tree import signal_pipe
 from . import streams
@@ -272,11 +273,7 @@ class GangAddresses:
 
     def enter(self, name: str, host: str, port: str) -> None:
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        path = os.path.join(self._folder, name)
-        draft = path + ".new"
-        with open(draft, "w", encoding="utf-8") as file:
-            file.write("%s %s\n" % (host, port))
-        os.rename(draft, path)
+        write_file(os.path.join(self._folder, name), ("%s %s\n" % (host, port)).encode())
 
 
 def _report_started(folder: str) -> None:

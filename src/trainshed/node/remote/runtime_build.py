@@ -14,6 +14,8 @@ import subprocess
 import sys
 import time
 
+from ..files import write_file
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
@@ -125,10 +127,8 @@ def _build(folder: str, python: str, runtime: dict[str, Any], uv: _Uv) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     os.sync()  # else a power cut may leave the stamp without the files
-    draft = os.path.join(folder, STAMP + ".new")
-    with open(draft, "w") as out:
-        json.dump({"runtime": runtime["name"], "key": runtime["key"], "python": python}, out)
-    os.rename(draft, os.path.join(folder, STAMP))
+    stamp = {"runtime": runtime["name"], "key": runtime["key"], "python": python}
+    write_file(os.path.join(folder, STAMP), json.dumps(stamp).encode())
 
 
 def _interpreter(version: str) -> str:

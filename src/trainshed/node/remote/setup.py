@@ -15,6 +15,7 @@ import shutil
 import sys
 
 from ..failure import INSTALLATION, NODE_SETUP_FAILED, write_failure
+from ..files import write_file
 from . import runtime_build, workspace
 
 TYPE_CHECKING = False
@@ -57,9 +58,7 @@ def prepare_node(folder: str, spec: dict[str, Any], result_file: str) -> int:
 
 
 def _write_result(result_file: str, python: str, site: str, model: str) -> int:
-    with open(result_file + ".new", "w") as out:
-        json.dump({"python": python, "site": site, "model": model}, out)
-    os.rename(result_file + ".new", result_file)
+    write_file(result_file, json.dumps({"python": python, "site": site, "model": model}).encode())
     return 0
 
 

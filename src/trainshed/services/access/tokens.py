@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
 import threading
 from collections.abc import Callable, Mapping
@@ -14,6 +13,7 @@ from trainshed.domain import names
 from trainshed.domain.iam import ALL_PROJECTS, USER_ROLES, Access, Principal, Role
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
+from trainshed.node.files import write_file
 from trainshed.store.tokens import Token, TokenStore
 
 OWNER = Principal(user="owner", project=ALL_PROJECTS, role=Role.OWNER)
@@ -84,10 +84,7 @@ class Tokens:
         except FileNotFoundError:
             pass
         secret, _ = self._issue(OWNER, label="made on first start", ttl_s=None)
-        draft = path.with_name(f"{path.name}.new")
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(secret + "\n")
-        draft.rename(path)
+        write_file(path, f"{secret}\n".encode())
 
     def create(self, caller: Principal, body: Mapping[str, Any]) -> dict[str, Any]:
         """Create a token. The caller must be an owner of its project, so a token never exceeds its creator's rights."""
