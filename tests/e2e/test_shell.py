@@ -153,7 +153,7 @@ def test_a_server_is_started_if_there_is_none_also_from_within(home: Path, tmp_p
     # the second one, started within the shell, leads its clients too: it did not take the shell for the machine
     announced = json.loads((home / "server.json").read_text())
     assert announced["endpoints"]["bypass"] == env.get("no_proxy", "")
-    assert f"https_proxy={announced['reach']['proxy_url']}" in done.stdout  # the same port as before
+    assert f"https_proxy={announced['endpoints']['proxy_url']}" in done.stdout  # the same port as before
 
 
 def test_an_interactive_shell_says_where_one_is(server: RunningServer, tmp_path: Path) -> None:

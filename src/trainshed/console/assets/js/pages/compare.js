@@ -87,7 +87,7 @@ class ComparePage {
     });
     const suggest = async () => {
       /** @type {Api.JobTable} */
-      const found = await get(this.path, { search: input.value.trim(), limit: 10 });
+      const found = await get(this.path, { search: input.value.trim(), pageSize: 10 });
       replace(
         options,
         found.jobs.map((row) => h("option", { value: row.jobId })),
