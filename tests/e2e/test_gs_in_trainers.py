@@ -58,6 +58,7 @@ def test_tensorflow_works_on_gs(jobs: Submitter, runtime: str) -> None:
 
 
 @pytest.mark.timeout(600)
+# In 2.15, one replica does the same in every run.
 @pytest.mark.parametrize("runtime", ["2.21", pytest.param("2.15", marks=pytest.mark.soak)])
 def test_tensorflow_works_on_gs_under_a_gang(jobs: Submitter, runtime: str) -> None:
     two = {"scaleTier": "CUSTOM", "masterType": "n1-standard-4", "workerType": "n1-standard-4", "workerCount": "1"}

@@ -248,6 +248,7 @@ def tasks(models: Path, scratch: Path) -> dict[str, Any]:
     }
 
 
+# The runtime 2.15 has the same frameworks in older versions.
 @pytest.fixture(scope="module", params=["2.21", pytest.param("2.15", marks=pytest.mark.soak)])
 def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """What came of every task, by its name."""

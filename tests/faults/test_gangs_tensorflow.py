@@ -305,6 +305,7 @@ def test_a_killed_master_restarts_the_gang_from_the_checkpoint(start: Start) -> 
 
 
 @pytest.mark.timeout(600)
+# The master of an all-reduce group is a member like any other.
 @pytest.mark.parametrize("victim", ["worker-replica-0", pytest.param("master-replica-0", marks=pytest.mark.soak)])
 def test_a_killed_member_of_an_all_reduce_group_restarts_it_from_the_backup(start: Start, victim: str) -> None:
     run = start(GROUP, workers=1, servers=0)

@@ -386,7 +386,7 @@ print("SEEN " + json.dumps({
 DRAW = "import numpy, tensorflow as tf\nprint('DRAWN', numpy.random.rand(), float(tf.random.normal([])), flush=True)"
 
 
-@pytest.fixture(scope="module", params=["2.21", pytest.param("2.15", marks=pytest.mark.soak)])
+@pytest.fixture(scope="module", params=["2.21", "2.15"])
 def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shed]:
     """A warm process of a runtime with TensorFlow, ready."""
     python = runtime_python(request.param)

@@ -21,7 +21,7 @@ from trainshed.store.database import Database, Transaction, is_duplicate, load_q
 from trainshed.store.group_commit import GroupCommit
 
 QUERY = load_queries("jobs")
-MAX_PARSED_WORKLOADS = 16_384  #: kept in memory, each about 2 KB; a list of all jobs finds them there
+MAX_PARSED_WORKLOADS = 16_384  #: kept in memory; a list of all jobs finds them there
 MAX_KEPT_CHARACTERS = 4096  #: of a stored workload; a longer one is parsed at each read, which bounds the memory
 
 
