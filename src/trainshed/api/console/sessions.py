@@ -13,7 +13,7 @@ from trainshed.api.http import auth, cookies
 from trainshed.api.http.request import body, principal, services
 from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
 from trainshed.api.schemas import access as shapes
-from trainshed.api.schemas.errors import Empty
+from trainshed.api.schemas.errors import EmptyBody
 from trainshed.domain import names
 from trainshed.domain.iam import Access, Principal
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
@@ -136,8 +136,8 @@ ROUTES = (
             name="sessions.begin",
             summary="Sign a browser in",
             description="Sets the cookie of the session.",
-            body=shapes.SignInRequest,
-            response=shapes.Session,
+            body=shapes.SignInRequestBody,
+            response=shapes.SessionBody,
             errors=(HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS),
         ),
     ),
@@ -147,7 +147,7 @@ ROUTES = (
         access=Access.READ,
         scope=ProjectScope.SERVER,
         handler=show,
-        schema=RouteSchema(name="sessions.get", summary="Get who is signed in", response=shapes.Session),
+        schema=RouteSchema(name="sessions.get", summary="Get who is signed in", response=shapes.SessionBody),
     ),
     Route(
         method="DELETE",
@@ -155,7 +155,7 @@ ROUTES = (
         access=Access.READ,
         scope=ProjectScope.SERVER,
         handler=end,
-        schema=RouteSchema(name="sessions.end", summary="Sign a browser out", response=Empty),
+        schema=RouteSchema(name="sessions.end", summary="Sign a browser out", response=EmptyBody),
     ),
     Route(
         method="POST",
@@ -167,8 +167,8 @@ ROUTES = (
             name="sessions.link",
             summary="Create a sign-in link",
             description="For a token, not for a session.",
-            body=shapes.LinkRequest,
-            response=shapes.SignInLink,
+            body=shapes.LinkRequestBody,
+            response=shapes.SignInLinkBody,
         ),
     ),
     Route(

@@ -20,7 +20,7 @@ from starlette.types import Scope as AsgiScope
 from trainshed.api.http.bodies import read_body
 from trainshed.api.http.request import body, project, services
 from trainshed.api.http.routing import Handler, ProjectScope, Route, RouteSchema
-from trainshed.api.schemas.jobs import TensorBoard
+from trainshed.api.schemas.jobs import TensorBoardBody
 from trainshed.domain.iam import Access
 from trainshed.errors import InvalidArgumentError
 from trainshed.gateway.reverse_proxy import ProxiedResponse, forward
@@ -163,7 +163,7 @@ ROUTES = (
                 "It runs until nobody has used it for 10 minutes; there are four at most. 503 with `Retry-After` while "
                 "the runtime that it comes with is built."
             ),
-            response=TensorBoard,
+            response=TensorBoardBody,
             errors=(HTTPStatus.TOO_MANY_REQUESTS,),
         ),
     ),

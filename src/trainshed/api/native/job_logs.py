@@ -109,7 +109,7 @@ ROUTES = (
             name="jobs.logs",
             summary="Get a page of a job's log, in either direction, or follow it",
             query=_PARAMETERS,
-            response=shapes.LogPage,
+            response=shapes.LogPageBody,
         ),
     ),
 )

@@ -93,7 +93,7 @@ ROUTES = (
             summary="Search the jobs of a project",
             description="Newest first.",
             query=_SEARCH,
-            response=shapes.JobTable,
+            response=shapes.JobTableBody,
         ),
     ),
     Route(
@@ -102,7 +102,7 @@ ROUTES = (
         access=Access.READ,
         scope=ProjectScope.PATH,
         handler=details,
-        schema=RouteSchema(name="jobs.details", summary="Get a job with its history", response=shapes.JobDetails),
+        schema=RouteSchema(name="jobs.details", summary="Get a job with its history", response=shapes.JobDetailsBody),
     ),
     Route(
         method="GET",
@@ -111,7 +111,7 @@ ROUTES = (
         scope=ProjectScope.PATH,
         handler=progress,
         schema=RouteSchema(
-            name="jobs.progress", summary="Get the progress of a job and its replicas", response=shapes.JobProgress
+            name="jobs.progress", summary="Get the progress of a job and its replicas", response=shapes.JobProgressBody
         ),
     ),
     Route(
@@ -124,7 +124,7 @@ ROUTES = (
             name="jobs.stats",
             summary="Get CPU, memory and metrics of a job over time",
             query=(_POINTS,),
-            response=shapes.JobStats,
+            response=shapes.JobStatsBody,
         ),
     ),
     Route(
@@ -140,7 +140,7 @@ ROUTES = (
                 "Those with a SavedModel, a Keras file, `model.joblib`, `model.pkl` or `model.bst`, below `jobDir` and "
                 "below the `gs://` addresses in the arguments that the trainer writes to."
             ),
-            response=shapes.Exports,
+            response=shapes.ExportsBody,
         ),
     ),
     Route(
@@ -153,8 +153,8 @@ ROUTES = (
             name="jobs.chaos",
             summary="Send a signal to a replica, to see how its gang recovers",
             description="The response comes before the signal is delivered.",
-            body=shapes.KillRequest,
-            response=shapes.Killed,
+            body=shapes.KillRequestBody,
+            response=shapes.KilledBody,
         ),
     ),
 )

@@ -61,7 +61,9 @@ ROUTES = (
         scope=ProjectScope.PATH,
         handler=details,
         schema=RouteSchema(
-            name="models.details", summary="Get a model with its split and its traffic", response=shapes.ModelDetails
+            name="models.details",
+            summary="Get a model with its split and its traffic",
+            response=shapes.ModelDetailsBody,
         ),
     ),
     Route(
@@ -74,8 +76,8 @@ ROUTES = (
             name="models.split",
             summary="Spread requests over several versions",
             description="The next request is routed by it.",
-            body=shapes.SplitRequest,
-            response=shapes.ModelDetails,
+            body=shapes.SplitRequestBody,
+            response=shapes.ModelDetailsBody,
         ),
     ),
     Route(
@@ -88,7 +90,7 @@ ROUTES = (
             name="models.rollback",
             summary="End a split, or make the default of before the default again",
             description="The next request is routed by it.",
-            response=shapes.ModelDetails,
+            response=shapes.ModelDetailsBody,
         ),
     ),
     Route(
@@ -98,7 +100,7 @@ ROUTES = (
         scope=ProjectScope.PATH,
         handler=version_details,
         schema=RouteSchema(
-            name="versions.details", summary="Get a version with its hosts", response=shapes.VersionDetails
+            name="versions.details", summary="Get a version with its hosts", response=shapes.VersionDetailsBody
         ),
     ),
     Route(
@@ -111,7 +113,7 @@ ROUTES = (
             name="versions.sample",
             summary="Get instances to begin with",
             description="No host is asked or woken.",
-            response=shapes.SampleRequest,
+            response=shapes.SampleRequestBody,
         ),
     ),
     Route(
@@ -123,8 +125,8 @@ ROUTES = (
         schema=RouteSchema(
             name="versions.replay",
             summary="Send logged requests of the model to a version, and compare",
-            body=shapes.ReplayRequest,
-            response=shapes.Replay,
+            body=shapes.ReplayRequestBody,
+            response=shapes.ReplayBody,
         ),
     ),
 )

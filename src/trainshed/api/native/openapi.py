@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
-from trainshed.api.schemas.server import OpenApi
+from trainshed.api.schemas.server import OpenApiBody
 from trainshed.domain.iam import Access
 
 
@@ -25,7 +25,7 @@ ROUTES = (
             name="server.openapi",
             summary="Get this API as an OpenAPI document",
             description="It holds nothing of any project.",
-            response=OpenApi,
+            response=OpenApiBody,
         ),
     ),
 )

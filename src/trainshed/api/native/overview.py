@@ -9,7 +9,7 @@ from starlette.responses import Response
 from trainshed.api.http.request import project, services
 from trainshed.api.http.responses import json_response
 from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
-from trainshed.api.schemas.server import Overview
+from trainshed.api.schemas.server import OverviewBody
 from trainshed.domain.iam import Access
 
 
@@ -28,7 +28,7 @@ ROUTES = (
             name="overview.get",
             summary="Get a project at a glance",
             description="For a page that asks every few seconds: whoever asks within a second gets the same response.",
-            response=Overview,
+            response=OverviewBody,
         ),
     ),
 )

@@ -8,8 +8,8 @@ from starlette.responses import JSONResponse
 
 from trainshed.api.http.request import body, services
 from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
-from trainshed.api.schemas.errors import Empty
-from trainshed.api.schemas.server import Runtime, Runtimes
+from trainshed.api.schemas.errors import EmptyBody
+from trainshed.api.schemas.server import RuntimeBody, RuntimesBody
 from trainshed.domain.iam import Access
 
 _ALL = "/trainshed/v1/runtimes"
@@ -38,7 +38,7 @@ ROUTES = (
         access=Access.READ,
         scope=ProjectScope.SERVER,
         handler=show_all,
-        schema=RouteSchema(name="runtimes.list", summary="List the runtimes", response=Runtimes),
+        schema=RouteSchema(name="runtimes.list", summary="List the runtimes", response=RuntimesBody),
     ),
     Route(
         method="POST",
@@ -50,7 +50,7 @@ ROUTES = (
             name="runtimes.install",
             summary="Start to build a runtime",
             description="The response comes at once; the list tells how far it is.",
-            response=Runtime,
+            response=RuntimeBody,
         ),
     ),
     Route(
@@ -59,6 +59,6 @@ ROUTES = (
         access=Access.ADMIN,
         scope=ProjectScope.SERVER,
         handler=remove,
-        schema=RouteSchema(name="runtimes.remove", summary="Remove a runtime that nothing uses", response=Empty),
+        schema=RouteSchema(name="runtimes.remove", summary="Remove a runtime that nothing uses", response=EmptyBody),
     ),
 )

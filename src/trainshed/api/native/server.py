@@ -31,7 +31,7 @@ ROUTES = (
         access=Access.PUBLIC,
         scope=ProjectScope.SERVER,
         handler=health,
-        schema=RouteSchema(name="server.health", summary="Ask whether the server responds", response=shapes.Health),
+        schema=RouteSchema(name="server.health", summary="Ask whether the server responds", response=shapes.HealthBody),
     ),
     Route(
         method="GET",
@@ -40,7 +40,7 @@ ROUTES = (
         scope=ProjectScope.SERVER,
         handler=show,
         schema=RouteSchema(
-            name="server.get", summary="Get the endpoints and the process of the server", response=shapes.Server
+            name="server.get", summary="Get the endpoints and the process of the server", response=shapes.ServerBody
         ),
     ),
     Route(
@@ -49,6 +49,6 @@ ROUTES = (
         access=Access.ADMIN,
         scope=ProjectScope.SERVER,
         handler=settings,
-        schema=RouteSchema(name="server.settings", summary="Get the settings in effect", response=shapes.Settings),
+        schema=RouteSchema(name="server.settings", summary="Get the settings in effect", response=shapes.SettingsBody),
     ),
 )

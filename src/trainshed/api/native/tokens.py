@@ -12,7 +12,7 @@ from trainshed.api.http.bodies import read_body
 from trainshed.api.http.request import body, principal, services
 from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
 from trainshed.api.schemas import access as shapes
-from trainshed.api.schemas.errors import TokenError
+from trainshed.api.schemas.errors import TokenErrorBody
 from trainshed.domain.iam import Access
 
 FORM_LIMIT = 16_384
@@ -60,8 +60,8 @@ ROUTES = (
             name="tokens.create",
             summary="Create a token",
             description="It can do no more than the token that creates it.",
-            body=shapes.TokenRequest,
-            response=shapes.NewToken,
+            body=shapes.TokenRequestBody,
+            response=shapes.NewTokenBody,
         ),
     ),
     Route(
@@ -70,7 +70,7 @@ ROUTES = (
         access=Access.ADMIN,
         scope=ProjectScope.BODY,
         handler=show_all,
-        schema=RouteSchema(name="tokens.list", summary="List the tokens", response=shapes.Tokens),
+        schema=RouteSchema(name="tokens.list", summary="List the tokens", response=shapes.TokensBody),
     ),
     Route(
         method="POST",
@@ -82,7 +82,7 @@ ROUTES = (
             name="tokens.revoke",
             summary="Revoke a token",
             description="What was got for it ends with it, and so do the TensorBoards of its project.",
-            response=shapes.Token,
+            response=shapes.TokenBody,
         ),
     ),
     *(
@@ -96,10 +96,10 @@ ROUTES = (
                 name=name,
                 summary="Exchange a token for one that lasts an hour",
                 description="As OAuth has it (RFC 6749), so its fields are in snake_case.",
-                body=shapes.RefreshRequest,
+                body=shapes.RefreshRequestBody,
                 body_media="application/x-www-form-urlencoded",
-                response=shapes.AccessToken,
-                error=TokenError,
+                response=shapes.AccessTokenBody,
+                error=TokenErrorBody,
             ),
         )
         for path, name in (("/token", "tokens.exchange"), ("/oauth2/token", "tokens.exchangeOauth2"))

@@ -12,7 +12,7 @@ import orjson
 from trainshed import __version__
 from trainshed.api.http.routing import Parameter, Route, RouteSchema
 from trainshed.api.openapi.json_schema import Schema, Schemas
-from trainshed.api.schemas.errors import Error
+from trainshed.api.schemas.errors import ErrorBody
 from trainshed.domain.iam import Access
 
 _ACCESS = {
@@ -129,10 +129,10 @@ def _responses(route: Route, schema: RouteSchema, schemas: Schemas) -> dict[str,
         content = {"application/json": {"schema": schemas.of(schema.response)}}
         responses = {"200": {"description": "Success.", "content": content}}
     for status in error_statuses(route, schema):
-        kind = (status == HTTPStatus.BAD_REQUEST and schema.error) or Error
+        kind = (status == HTTPStatus.BAD_REQUEST and schema.error) or ErrorBody
         content = {"application/json": {"schema": schemas.of(kind)}}
         responses[str(status.value)] = {"description": f"{status.phrase}.", "content": content}
-    failed = {"application/json": {"schema": schemas.of(Error)}}
+    failed = {"application/json": {"schema": schemas.of(ErrorBody)}}
     return responses | {"5XX": {"description": "The server failed, or is not ready.", "content": failed}}
 
 

@@ -51,7 +51,7 @@ class Schemas:
         if origin is dict:
             return {"type": "object", "additionalProperties": self.of(get_args(hint)[1])}
         if is_typeddict(hint):
-            return self._named(hint.__name__, lambda: self._object(hint))
+            return self._named(hint.__name__.removesuffix("Body"), lambda: self._object(hint))
         if isinstance(hint, type) and issubclass(hint, StrEnum):
             return self._named(hint.__name__, lambda: {"type": "string", "enum": [each.value for each in hint]})
         raise TypeError(f"JSON schema has no word for {hint!r}.")

@@ -1,1 +1,1 @@
-"""The shapes of bodies and responses of Trainshed's own API."""
+"""The shapes of bodies and responses of Trainshed's own API. The class `NameBody` is `Name` in its document."""

@@ -8,7 +8,7 @@ from trainshed.domain.iam import Role
 ProjectOrAll = Annotated[str, "`*` is every project.", Example("trainshed")]
 
 
-class Token(TypedDict):
+class TokenBody(TypedDict):
     """A token, without its secret."""
 
     id: Annotated[str, Example("9f2c61d07ab4")]
@@ -21,19 +21,19 @@ class Token(TypedDict):
     revokeTime: Annotated[Time | None, Example(None)]
 
 
-class NewToken(Token):
+class NewTokenBody(TokenBody):
     """A token that was just created, with its secret, which is shown this once."""
 
     token: Annotated[str, Example("ts_SECRET")]
 
 
-class Tokens(TypedDict):
+class TokensBody(TypedDict):
     """All tokens that the caller may manage."""
 
-    tokens: list[Token]
+    tokens: list[TokenBody]
 
 
-class TokenRequest(TypedDict):
+class TokenRequestBody(TypedDict):
     """A token to create."""
 
     user: Annotated[str, Example("ada")]
@@ -45,7 +45,7 @@ class TokenRequest(TypedDict):
     ]
 
 
-class AccessToken(TypedDict):
+class AccessTokenBody(TypedDict):
     """A token of limited lifetime, in the form of RFC 6749."""
 
     access_token: Annotated[str, Example("ts_SECRET")]
@@ -53,14 +53,14 @@ class AccessToken(TypedDict):
     expires_in: Annotated[int, "In seconds.", Example(3600)]
 
 
-class RefreshRequest(TypedDict):
+class RefreshRequestBody(TypedDict):
     """A form, in the form of RFC 6749. Other fields are passed over."""
 
     grant_type: Annotated[Literal["refresh_token"], Example("refresh_token")]
     refresh_token: Annotated[str, "The user's own token.", Example("ts_SECRET")]
 
 
-class Session(TypedDict):
+class SessionBody(TypedDict):
     """Who is signed in, and what there is to see."""
 
     user: Annotated[str, Example("ada")]
@@ -72,19 +72,19 @@ class Session(TypedDict):
     authentication: Annotated[bool, "Whether this server asks for tokens.", Example(True)]
 
 
-class SignInRequest(TypedDict):
+class SignInRequestBody(TypedDict):
     """The token to sign in with."""
 
     token: NotRequired[Annotated[str, "Needed unless authentication is off.", Example("ts_SECRET")]]
 
 
-class LinkRequest(TypedDict):
+class LinkRequestBody(TypedDict):
     """Where a sign-in link leads."""
 
     project: NotRequired[Annotated[str | None, "The console's first page if not given.", Example("trainshed")]]
 
 
-class SignInLink(TypedDict):
+class SignInLinkBody(TypedDict):
     """A page that signs a browser in, once, within 60 seconds."""
 
     url: Annotated[str, Example("http://127.0.0.1:8470/console/enter?code=CODE")]

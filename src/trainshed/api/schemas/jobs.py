@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from trainshed.api.schemas.logs import LogEntry, Severity
+from trainshed.api.schemas.logs import LogEntryBody, Severity
 from trainshed.api.schemas.notes import Example, Labels, Named, Time
 from trainshed.domain.jobs.failure import FailureCause
 from trainshed.domain.jobs.job import JobEventKind
@@ -25,7 +25,7 @@ ReplicaState = Annotated[
 ]
 
 
-class JobRow(TypedDict):
+class JobRowBody(TypedDict):
     """A row of the table of jobs."""
 
     jobId: JobId
@@ -40,10 +40,10 @@ class JobRow(TypedDict):
     message: Annotated[str, "The same in a sentence; empty for any other job.", Example("")]
 
 
-class JobTable(TypedDict):
+class JobTableBody(TypedDict):
     """A page of the table of jobs, newest first."""
 
-    jobs: list[JobRow]
+    jobs: list[JobRowBody]
     nextPageToken: NotRequired[Annotated[str, "Missing on the last page.", Example("WzE3OTQ5NTg5MDEsICJtbmlzdF8xIl0=")]]
     counts: Annotated[
         dict[str, int],
@@ -53,7 +53,7 @@ class JobTable(TypedDict):
     ]
 
 
-class Report(TypedDict):
+class ReportBody(TypedDict):
     """The last figures of a source. A figure is null if none was reported."""
 
     time: Time | None
@@ -62,7 +62,7 @@ class Report(TypedDict):
     accuracy: Annotated[Measure | None, Example(0.92)]
 
 
-class ProgressSummary(TypedDict):
+class ProgressSummaryBody(TypedDict):
     """How far a job is. A figure is null if none was reported."""
 
     step: Annotated[int | None, Example(400)]
@@ -76,15 +76,15 @@ class ProgressSummary(TypedDict):
     leftSeconds: Annotated[Measure | None, "Estimated.", Example(19.4)]
 
 
-class Progress(ProgressSummary):
+class ProgressBody(ProgressSummaryBody):
     """The progress of a training."""
 
     time: Time | None
     ageSeconds: Annotated[float | None, "Since the last report, of a job that runs.", Example(1.5)]
-    evaluation: Report | None
+    evaluation: ReportBody | None
 
 
-class JobEvent(TypedDict):
+class JobEventBody(TypedDict):
     """An entry of a job's history."""
 
     time: Time
@@ -93,7 +93,7 @@ class JobEvent(TypedDict):
     message: Annotated[str, Example("Job creation request has been queued.")]
 
 
-class Failure(TypedDict):
+class FailureBody(TypedDict):
     """Why a job failed. Programs can rely on its facts; the sentences may change."""
 
     cause: Annotated[FailureCause, Example("replica_exited")]
@@ -104,10 +104,10 @@ class Failure(TypedDict):
     summary: Annotated[str, Example("There is no gs://mnist/data/train.csv.")]
     remedy: Annotated[str, "What to do; empty if nothing is known.", Example("trainshed buckets ls gs://mnist/data/")]
     replica: Annotated[str, "The replica whose end was the job's, or `service`.", Example("master-replica-0")]
-    lines: Annotated[list[LogEntry], "The last traceback, or the last lines."]
+    lines: Annotated[list[LogEntryBody], "The last traceback, or the last lines."]
 
 
-class JobDetails(TypedDict):
+class JobDetailsBody(TypedDict):
     """A job with what the ml v1 API has no field for."""
 
     job: Job
@@ -116,13 +116,13 @@ class JobDetails(TypedDict):
     attempt: int
     notes: Annotated[list[str], "Such as: another runtime was chosen.", Example([])]
     restarts: Annotated[list[str], "A sentence for each restart.", Example([])]
-    progress: Progress | None
+    progress: ProgressBody | None
     waiting: Annotated[str, "Why it is pending; empty if it is not.", Example("")]
-    failure: Annotated[Failure | None, "Null for a job that did not fail.", Example(None)]
-    events: list[JobEvent]
+    failure: Annotated[FailureBody | None, "Null for a job that did not fail.", Example(None)]
+    events: list[JobEventBody]
 
 
-class JobHead(TypedDict):
+class JobHeadBody(TypedDict):
     """What answers about a job begin with."""
 
     job: JobId
@@ -131,7 +131,7 @@ class JobHead(TypedDict):
     error: Annotated[str, Example("")]
 
 
-class ReplicaProgress(Report):
+class ReplicaProgressBody(ReportBody):
     """The progress of one replica, and what it uses now. Use is null if it does not run."""
 
     name: ReplicaName
@@ -146,14 +146,14 @@ class ReplicaProgress(Report):
     processes: Annotated[int | None, Example(1)]
 
 
-class JobProgress(JobHead):
+class JobProgressBody(JobHeadBody):
     """The progress of a job and of each of its replicas."""
 
-    progress: Progress | None
-    replicas: list[ReplicaProgress]
+    progress: ProgressBody | None
+    replicas: list[ReplicaProgressBody]
 
 
-class Series(TypedDict):
+class SeriesBody(TypedDict):
     """A series over time, thinned to the number of points that was asked for."""
 
     mean: Measure | None
@@ -162,15 +162,15 @@ class Series(TypedDict):
     value: list[Measure]
 
 
-class ReplicaStats(TypedDict):
+class ReplicaStatsBody(TypedDict):
     """What a replica has used over time."""
 
     name: ReplicaName
-    cpu: Annotated[Series, "In cores."]
-    memoryBytes: Series
+    cpu: Annotated[SeriesBody, "In cores."]
+    memoryBytes: SeriesBody
 
 
-class Metric(Series):
+class MetricBody(SeriesBody):
     """A metric of a training, over time and steps."""
 
     name: Annotated[str, Example("loss")]
@@ -179,17 +179,17 @@ class Metric(Series):
     step: Annotated[list[int], Example([400])]
 
 
-class JobStats(JobHead):
+class JobStatsBody(JobHeadBody):
     """What replicas have used, and the metrics of the training."""
 
     complete: Annotated[
         bool, "False if there was more to read than one request may. The next one goes on.", Example(True)
     ]
-    replicas: list[ReplicaStats]
-    metrics: list[Metric]
+    replicas: list[ReplicaStatsBody]
+    metrics: list[MetricBody]
 
 
-class Export(TypedDict):
+class ExportBody(TypedDict):
     """A folder that a version can be created from."""
 
     uri: Annotated[str, Example("gs://mnist/out/export/1/")]
@@ -198,27 +198,27 @@ class Export(TypedDict):
     runtime: Annotated[str, "Of the job; empty if it has no runtime that can serve.", Example("2.21")]
 
 
-class Exports(TypedDict):
+class ExportsBody(TypedDict):
     """The exports of a job, newest first."""
 
-    exports: list[Export]
+    exports: list[ExportBody]
 
 
-class KillRequest(TypedDict):
+class KillRequestBody(TypedDict):
     """Which replica gets a signal."""
 
     kill: Annotated[str, "The replica.", Example("worker-replica-0")]
     signal: NotRequired[Annotated[str, "KILL if not given.", Example("KILL")]]
 
 
-class Killed(TypedDict):
+class KilledBody(TypedDict):
     """The signal that a replica gets."""
 
     replica: ReplicaName
     signal: Annotated[str, Example("SIGKILL")]
 
 
-class TensorBoard(TypedDict):
+class TensorBoardBody(TypedDict):
     """A TensorBoard that runs."""
 
     url: Annotated[str, "A path of this server that needs no token.", Example("/tensorboard/KEY/")]

@@ -11,7 +11,7 @@ Severity = Annotated[
 ]
 
 
-class LogEntry(TypedDict):
+class LogEntryBody(TypedDict):
     """One line of a job's log."""
 
     insertId: Annotated[str, "Unique within the job, and in the order of the log.", Example("0001-000000000120")]
@@ -21,10 +21,10 @@ class LogEntry(TypedDict):
     message: Annotated[str, Example("step 400: loss 0.25")]
 
 
-class LogPage(TypedDict):
+class LogPageBody(TypedDict):
     """Lines in order, between two cursors. A page may be short, or empty, and still not be the last."""
 
-    entries: list[LogEntry]
+    entries: list[LogEntryBody]
     cursor: Annotated[str, "Behind the last line.", Example("7.120")]
     before: Annotated[str, "The cursor before the first line; empty if nothing is before it.", Example("")]
     end: NotRequired[Annotated[str, "The end of the log at this request, if that had no cursor.", Example("7.120")]]

@@ -18,7 +18,7 @@ Version = Annotated[
 ]
 
 
-class Requests(TypedDict):
+class RequestsBody(TypedDict):
     """Requests of a time, with their latencies. Without requests, latencies are 0."""
 
     count: Annotated[int, Example(120)]
@@ -27,30 +27,30 @@ class Requests(TypedDict):
     p99Ms: Annotated[float, Example(4.2)]
 
 
-class Minute(Requests):
+class MinuteBody(RequestsBody):
     """Requests of one minute."""
 
     time: Time
 
 
-class Traffic(Requests):
+class TrafficBody(RequestsBody):
     """Requests to one version in the last hour. Minutes without a request are left out."""
 
     lastRequestTime: NotRequired[Time]
-    minutes: list[Minute]
+    minutes: list[MinuteBody]
 
 
-class ModelDetails(TypedDict):
+class ModelDetailsBody(TypedDict):
     """A model with what the ml v1 API has no field for."""
 
     model: Model
     notes: Annotated[list[str], Example([])]
     split: Annotated[dict[str, int], "Percents by version; empty without a split.", Example({"v1": 90, "v2": 10})]
     previousVersion: Annotated[str, "What a rollback leads to; empty if there is none.", Example("v1")]
-    traffic: Annotated[dict[str, Traffic], "By version; those without requests are left out.", Example({})]
+    traffic: Annotated[dict[str, TrafficBody], "By version; those without requests are left out.", Example({})]
 
 
-class SplitRequest(TypedDict):
+class SplitRequestBody(TypedDict):
     """How requests that name no version are spread."""
 
     weights: NotRequired[
@@ -62,21 +62,21 @@ class SplitRequest(TypedDict):
     ]
 
 
-class Tensor(TypedDict):
+class TensorBody(TypedDict):
     """An input or output of a signature."""
 
     dtype: Annotated[str, Example("float32")]
     shape: Annotated[list[int] | None, "-1 is any size; null is not known.", Example([-1, 784])]
 
 
-class Signature(TypedDict):
+class SignatureBody(TypedDict):
     """A signature of a model."""
 
-    inputs: dict[str, Tensor]
-    outputs: dict[str, Tensor]
+    inputs: dict[str, TensorBody]
+    outputs: dict[str, TensorBody]
 
 
-class Parity(TypedDict):
+class ParityBody(TypedDict):
     """How the loader's answers compare with TensorFlow's."""
 
     difference: Annotated[float | None, "The greatest between two numbers; null if none could be computed."]
@@ -84,14 +84,14 @@ class Parity(TypedDict):
     message: str
 
 
-class Sample(TypedDict):
+class SampleBody(TypedDict):
     """The body of a predict request, as Google has it."""
 
     instances: Annotated[list[Json], Example([[0.0, 0.0, 0.0]])]
     signature_name: NotRequired[Annotated[str, Example("serving_default")]]
 
 
-class Host(TypedDict):
+class HostBody(TypedDict):
     """A process that serves a version."""
 
     instance: Annotated[int, Example(0)]
@@ -108,7 +108,7 @@ class Host(TypedDict):
     address: Annotated[str, "Empty on this machine.", Example("")]
 
 
-class VersionDetails(TypedDict):
+class VersionDetailsBody(TypedDict):
     """A version with what the ml v1 API has no field for. What its creation finds out is missing before."""
 
     version: Version
@@ -118,25 +118,25 @@ class VersionDetails(TypedDict):
     loader: NotRequired[Annotated[str, Example("openvino")]]
     detail: NotRequired[Annotated[str, "The loader, in words."]]
     batching: NotRequired[Annotated[bool, "Whether requests are put into batches.", Example(True)]]
-    parity: NotRequired[Annotated[Parity | None, Example(None)]]
+    parity: NotRequired[Annotated[ParityBody | None, Example(None)]]
     site: NotRequired[Annotated[str, "The folder of the version's own packages; empty without."]]
     size: NotRequired[Annotated[int, "Bytes of its files.", Example(1_200_000)]]
     image: NotRequired[Annotated[str, "The id of the image of a version that is a container.", Example("")]]
-    sample: NotRequired[Annotated[Sample | None, "The request that warms it."]]
-    signatures: NotRequired[Annotated[dict[str, Signature], Example({})]]
+    sample: NotRequired[Annotated[SampleBody | None, "The request that warms it."]]
+    signatures: NotRequired[Annotated[dict[str, SignatureBody], Example({})]]
     files: Annotated[str, "The digest of its files; empty before they were copied.", Example("")]
     operation: Annotated[str, "The operation that changes it now; empty if none does.", Example("")]
     progress: Annotated[str, "What its creation does now, or why it does not serve.", Example("")]
-    hosts: list[Host]
+    hosts: list[HostBody]
     log: Annotated[str, "The end of what its host printed.", Example("")]
 
 
-class SampleRequest(TypedDict):
+class SampleRequestBody(TypedDict):
     """Instances to begin with."""
 
     instances: Annotated[list[Json], Example([[0.0, 0.0, 0.0]])]
     signature: Annotated[str, Example("serving_default")]
-    inputs: Annotated[dict[str, Tensor], "Of the signature."]
+    inputs: Annotated[dict[str, TensorBody], "Of the signature."]
     source: Annotated[
         Literal["sample", "signature", ""],
         "`sample`: the request that warmed the version. `signature`: zeros and empty texts of the right shape.",
@@ -144,13 +144,13 @@ class SampleRequest(TypedDict):
     cut: Annotated[bool, "Whether the sample is above 64 KB, and only its first instance is given."]
 
 
-class ReplayRequest(TypedDict):
+class ReplayRequestBody(TypedDict):
     """Which logged requests are replayed."""
 
     count: NotRequired[Annotated[int, "The last so many: 1 to 10,000, 100 if not given.", Example(100)]]
 
 
-class Difference(TypedDict):
+class DifferenceBody(TypedDict):
     """An instance whose prediction has changed."""
 
     instance: Json
@@ -158,24 +158,24 @@ class Difference(TypedDict):
     after: Json
 
 
-class Latency(TypedDict):
+class LatencyBody(TypedDict):
     """Percentiles."""
 
     p50: Annotated[float, Example(1.9)]
     p99: Annotated[float, Example(4.2)]
 
 
-class LatencyChange(TypedDict):
+class LatencyChangeBody(TypedDict):
     """Latencies as logged, and of the replay."""
 
-    before: Latency
-    after: Latency
+    before: LatencyBody
+    after: LatencyBody
 
 
-class Replay(TypedDict):
+class ReplayBody(TypedDict):
     """How a version answered logged requests."""
 
     compared: Annotated[int, Example(100)]
     changed: Annotated[int, Example(1)]
-    examples: Annotated[list[Difference], "Ten at most."]
-    latencyMs: LatencyChange
+    examples: Annotated[list[DifferenceBody], "Ten at most."]
+    latencyMs: LatencyChangeBody

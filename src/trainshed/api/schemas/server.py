@@ -2,18 +2,18 @@
 
 from typing import Annotated, Literal, TypedDict
 
-from trainshed.api.schemas.jobs import JobRow, ProgressSummary
+from trainshed.api.schemas.jobs import JobRowBody, ProgressSummaryBody
 from trainshed.api.schemas.notes import Example, Json, Time
 
 
-class Health(TypedDict):
+class HealthBody(TypedDict):
     """That the server responds."""
 
     status: Annotated[Literal["ok"], Example("ok")]
     version: Annotated[str, Example("0.1.0")]
 
 
-class Server(TypedDict):
+class ServerBody(TypedDict):
     """The endpoints and the process of the server."""
 
     url: Annotated[str, Example("http://127.0.0.1:8470")]
@@ -23,7 +23,7 @@ class Server(TypedDict):
     version: Annotated[str, Example("0.1.0")]
 
 
-class Setting(TypedDict):
+class SettingBody(TypedDict):
     """A setting in effect. Passwords are left out of its value."""
 
     name: Annotated[str, Example("port")]
@@ -33,13 +33,13 @@ class Setting(TypedDict):
     description: Annotated[str, Example("The port of HTTP.")]
 
 
-class Settings(TypedDict):
+class SettingsBody(TypedDict):
     """All settings."""
 
-    settings: list[Setting]
+    settings: list[SettingBody]
 
 
-class Runtime(TypedDict):
+class RuntimeBody(TypedDict):
     """A runtime and its state on this machine."""
 
     name: Annotated[str, Example("2.21")]
@@ -53,13 +53,13 @@ class Runtime(TypedDict):
     size: Annotated[int, "In bytes; 0 if it is not built.", Example(2_100_000_000)]
 
 
-class Runtimes(TypedDict):
+class RuntimesBody(TypedDict):
     """All runtimes."""
 
-    runtimes: list[Runtime]
+    runtimes: list[RuntimeBody]
 
 
-class MachineSample(TypedDict):
+class MachineSampleBody(TypedDict):
     """The machine at one time."""
 
     time: Time
@@ -67,7 +67,7 @@ class MachineSample(TypedDict):
     memoryUsedBytes: Annotated[int, Example(3_000_000_000)]
 
 
-class Machine(TypedDict):
+class MachineBody(TypedDict):
     """The machine that the server runs on."""
 
     cpus: Annotated[int, Example(8)]
@@ -76,10 +76,10 @@ class Machine(TypedDict):
     memoryUsedBytes: Annotated[int, Example(3_000_000_000)]
     diskBytes: Annotated[int, "Of the disk that the state folder is on.", Example(500_000_000_000)]
     diskFreeBytes: Annotated[int, Example(200_000_000_000)]
-    history: Annotated[list[MachineSample], "The last ten minutes, every 5 s."]
+    history: Annotated[list[MachineSampleBody], "The last ten minutes, every 5 s."]
 
 
-class Alert(TypedDict):
+class AlertBody(TypedDict):
     """What needs a person."""
 
     severity: Literal["error", "warning"]
@@ -88,19 +88,19 @@ class Alert(TypedDict):
     link: Annotated[str, "Into the console.", Example("#/p/trainshed/jobs/mnist_2")]
 
 
-class RunningJob(JobRow):
+class RunningJobBody(JobRowBody):
     """A row of a job that runs, with its progress."""
 
-    progress: ProgressSummary | None
+    progress: ProgressSummaryBody | None
 
 
-class QueuedJob(JobRow):
+class QueuedJobBody(JobRowBody):
     """A row of a job that is queued."""
 
     waiting: Annotated[str, "Why it is pending.", Example("1 job is ahead of it.")]
 
 
-class ModelRow(TypedDict):
+class ModelRowBody(TypedDict):
     """A model and its requests in the last hour. Latencies are null without requests."""
 
     name: Annotated[str, Example("digits")]
@@ -112,7 +112,7 @@ class ModelRow(TypedDict):
     p99Ms: Annotated[float | None, Example(4.2)]
 
 
-class JobCounts(TypedDict):
+class JobCountsBody(TypedDict):
     """How many jobs there are. Those that are prepared or cancelled count as running."""
 
     queued: Annotated[int, Example(0)]
@@ -121,18 +121,18 @@ class JobCounts(TypedDict):
     failed24h: Annotated[int, Example(1)]
 
 
-class Overview(TypedDict):
+class OverviewBody(TypedDict):
     """A project at a glance."""
 
-    jobs: JobCounts
-    running: Annotated[list[RunningJob], "Ten at most."]
-    queued: Annotated[list[QueuedJob], "Ten at most."]
-    models: Annotated[list[ModelRow], "Fifty at most."]
-    machine: Machine
-    alerts: Annotated[list[Alert], "Errors first."]
+    jobs: JobCountsBody
+    running: Annotated[list[RunningJobBody], "Ten at most."]
+    queued: Annotated[list[QueuedJobBody], "Ten at most."]
+    models: Annotated[list[ModelRowBody], "Fifty at most."]
+    machine: MachineBody
+    alerts: Annotated[list[AlertBody], "Errors first."]
 
 
-class OpenApi(TypedDict):
+class OpenApiBody(TypedDict):
     """This document."""
 
     openapi: Annotated[str, Example("3.1.0")]
