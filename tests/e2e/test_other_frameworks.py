@@ -63,7 +63,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submitter]:
     assert running.close() == 0
 
 
-@pytest.mark.soak  # JAX finds its gang by variables of the same place, and is a fifth of the size
+@pytest.mark.soak  # JAX finds its gang by variables of the same place, and is smaller
 @pytest.mark.timeout(900)
 def test_pytorch_ddp_by_gloo(jobs: Submitter) -> None:
     jobs.submit("ddp", TORCH, requires=["torch==2.13.0", "numpy"], **GANG)
