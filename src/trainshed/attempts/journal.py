@@ -19,6 +19,7 @@ from trainshed.node import journal
 from trainshed.node.process.exit_status import ExitStatus
 from trainshed.node.supervisor.step_tracker import RestartCost
 
+_TIME_MAX_US = 253_402_300_799_999_999  #: the end of the year 9999, the last one that RFC 3339 can name
 READ_MAX_BYTES = 4 << 20  #: of one read; a supervisor writes a few hundred bytes in the life of a job
 
 
@@ -139,9 +140,13 @@ def read_record(attempt: Path) -> AttemptRecord:
 
 def _apply(record: AttemptRecord, event: Mapping[str, Any]) -> AttemptRecord:
     time_us = int(event["t"])
+    if not 0 <= time_us <= _TIME_MAX_US:
+        raise ValueError(time_us)
     match event["event"]:
         case journal.SUPERVISOR_STARTED if record.supervisor is None:
-            return replace(record, supervisor=(str(event["boot_id"]), int(event["pid"]), int(event["started"])))
+            return replace(
+                record, supervisor=(str(event["boot_id"]), _integer(event["pid"]), _integer(event["started"]))
+            )
         case journal.RUNNING:
             return replace(record, running_us=time_us)
         case journal.REPLICA_STARTED | journal.REPLICA_EXITED:
@@ -151,7 +156,7 @@ def _apply(record: AttemptRecord, event: Mapping[str, Any]) -> AttemptRecord:
         case journal.REPLICA_RESTARTED | journal.GANG_RESTARTED:
             return replace(record, restarts=(*record.restarts, _restart(event, time_us)))
         case journal.RESUMED:
-            return replace(record, restarts=_resumed(record.restarts, str(event["name"]), int(event["step"])))
+            return replace(record, restarts=_resumed(record.restarts, str(event["name"]), _integer(event["step"])))
         case journal.STOPPING:
             return replace(record, stopping=True)
         case journal.LOST:
@@ -205,4 +210,12 @@ def _end(event: Mapping[str, Any], time_us: int) -> AttemptEnd:
 
 
 def _number(value: object) -> int | None:
-    return None if value is None else int(str(value))
+    return None if value is None else _integer(value)
+
+
+def _integer(value: object) -> int:
+    """An integer that a column and JSON can hold. Raises `ValueError` for any other."""
+    number = int(str(value))
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(number)
+    return number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -140,9 +141,17 @@ def test_the_first_end_counts() -> None:
         ("ended", {"failure": {"cause": "time_limit", "facts": {"limit_s": None}}}),
         ("ended", {"failure": {"cause": "replica_exited", "exit_code": "1"}}),
         ("ended", {"failure": {"cause": "replica_exited", "output": 1}}),
+        ("ended", {"failure": {"cause": "time_limit", "facts": {"limit_s": float("nan")}}}),
+        ("ended", {"failure": {"cause": "time_limit", "facts": {"limit_s": 10**30}}}),
+        ("ended", {"t": 10**18}),  # no year that a client could read
+        ("ended", {"t": -1}),
+        ("resumed", {"step": 10**30}),
+        ("replica_restarted", {"step_before": 10**30}),
         ("supervisor_started", {"pid": "x"}),
     ],
 )
 def test_an_event_with_facts_of_another_type_says_nothing(event: str, changed: dict[str, Any]) -> None:
-    whole = next(orjson.loads(each) for each in HISTORY if orjson.loads(each)["event"] == event)
-    assert fold(AttemptRecord(), [orjson.dumps(whole | changed)]) == AttemptRecord()
+    number = next(number for number, each in enumerate(HISTORY) if orjson.loads(each)["event"] == event)
+    before = fold(AttemptRecord(), HISTORY[:number])
+    assert fold(before, [HISTORY[number]]) != before
+    assert fold(before, [json.dumps(orjson.loads(HISTORY[number]) | changed).encode()]) == before

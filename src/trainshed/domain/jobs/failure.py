@@ -46,7 +46,7 @@ class Failure:
     replica: str = ""  #: the replica that ended the job, such as master-replica-0; empty if none did
     exit_code: int | None = None
     signal: int | None = None
-    memory_peak_bytes: int | None = None  #: of the replica, as it was sampled
+    memory_peak_bytes: int | None = None  #: the largest sample of the replica
     message: str = ""  #: of the part that failed, for people; nothing searches it
     output: str = ""  #: the last output of user code or of a tool
     facts: Mapping[str, str | int | float] = field(default_factory=dict)  #: more facts of the cause
@@ -95,4 +95,8 @@ def _number(value: object) -> int | None:
 
 
 def _fact(value: object) -> str | int | float:
-    return value if isinstance(value, int | float) else _text(value)
+    if not isinstance(value, int | float):
+        return _text(value)
+    if not -(2**63) <= value < 2**63:  # NaN is not either
+        raise ValueError(value)
+    return value
