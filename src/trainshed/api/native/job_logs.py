@@ -25,7 +25,7 @@ _PARAMETERS = (
     Parameter(name="search", description="Lines that contain this text, in upper or lower case."),
     Parameter(name="grep", description="Lines that match this regular expression (RE2)."),
     Parameter(name="since", description="Lines from this time on; a duration such as `10m` counts back from now."),
-    Parameter(name="tail", description="The last so many lines, and what follows them.", type=int, minimum=0),
+    Parameter(name="tail", description="Start this number of lines before the end of the log.", type=int, minimum=0),
     Parameter(name="cursor", description="The lines after this cursor."),
     Parameter(name="before", description="The page before this cursor; `end` is the last page."),
     Parameter(name="until", description="Stop at this cursor."),

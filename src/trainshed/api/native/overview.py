@@ -27,7 +27,7 @@ ROUTES = (
         schema=RouteSchema(
             name="overview.get",
             summary="Get a project at a glance",
-            description="For a page that asks every few seconds: whoever asks within a second gets the same response.",
+            description="For polling: responses are cached for one second.",
             response=OverviewBody,
         ),
     ),

@@ -132,7 +132,7 @@ def _word(schema: Schema) -> str:
 
 
 def types() -> str:
-    """Return the console's types: one for each component whose shape is told here."""
+    """Return the console's types: one for each component that is not Google's."""
     lines = [
         "// Shapes of Trainshed's own API. Generated: python -m trainshed.api.openapi.reference types",
         "",

@@ -99,7 +99,7 @@ class FailureBody(TypedDict):
     cause: Annotated[FailureCause, Example("replica_exited")]
     exitCode: Annotated[int | None, "Of the replica.", Example(1)]
     signal: Annotated[int | None, "The signal that killed the replica.", Example(None)]
-    memoryPeakBytes: Annotated[int | None, "Of the replica, as far as it was sampled.", Example(734003200)]
+    memoryPeakBytes: Annotated[int | None, "The largest sample of the replica.", Example(734003200)]
     facts: Annotated[dict[str, str | int | float], "More facts of the cause.", Example({"module": "trainer.task"})]
     summary: Annotated[str, Example("There is no gs://mnist/data/train.csv.")]
     remedy: Annotated[str, "What to do; empty if nothing is known.", Example("trainshed buckets ls gs://mnist/data/")]

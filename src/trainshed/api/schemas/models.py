@@ -46,7 +46,9 @@ class ModelDetailsBody(TypedDict):
     model: Model
     notes: Annotated[list[str], Example([])]
     split: Annotated[dict[str, int], "Percents by version; empty without a split.", Example({"v1": 90, "v2": 10})]
-    previousVersion: Annotated[str, "What a rollback leads to; empty if there is none.", Example("v1")]
+    previousVersion: Annotated[
+        str, "The version that a rollback makes the default; empty if there is none.", Example("v1")
+    ]
     traffic: Annotated[dict[str, TrafficBody], "By version; those without requests are left out.", Example({})]
 
 
@@ -147,7 +149,9 @@ class SampleRequestBody(TypedDict):
 class ReplayRequestBody(TypedDict):
     """Which logged requests are replayed."""
 
-    count: NotRequired[Annotated[int, "The last so many: 1 to 10,000, 100 if not given.", Example(100)]]
+    count: NotRequired[
+        Annotated[int, "The number of requests, newest first: 1 to 10,000, 100 if not given.", Example(100)]
+    ]
 
 
 class DifferenceBody(TypedDict):

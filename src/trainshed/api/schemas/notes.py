@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The name under which a type stands in the document. Without `shown`, its shape is Google's, told elsewhere."""
+    """The name of a type in the document. Without `shown`, its shape is Google's and is left out."""
 
     name: str
     shown: bool = True

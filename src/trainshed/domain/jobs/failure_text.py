@@ -79,8 +79,7 @@ _SUPERVISED = {
         _SUBMIT_AGAIN,
     ),
     FailureCause.SUPERVISOR_STOPPED: (
-        "The supervisor of this job was told to stop (SIGTERM), as when the machine shuts down, and ended its "
-        "replicas.",
+        "The supervisor of this job received SIGTERM, as when the machine shuts down, and ended its replicas.",
         _SUBMIT_AGAIN,
     ),
 }

@@ -107,7 +107,7 @@ def _end(job: Job, state: JobState, observed: ObservedAttempt, now_us: int, fail
 
 
 def end_events(job: Job, failure: Failure | None, *, now_us: int) -> tuple[JobEvent, ...]:
-    """The last events of a job: why it failed, if that was not told before, and its end."""
+    """The last events of a job: why it failed, unless an earlier event says so, and its end."""
     severity, message = _END_MESSAGES[job.state]
     end = JobEvent(kind=JobEventKind.ENDED, message=message, time_us=now_us, severity=severity)
     if failure is None:

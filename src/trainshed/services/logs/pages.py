@@ -22,7 +22,7 @@ END = "end"  #: `before` the end: the last page
 class LogPageRequest:
     """Which page to return.
 
-    With neither `cursor` nor `before` it is the first one; with a `tail` in the selection, the one that begins so many
+    Without `cursor` and `before` it is the first page or, with `tail` in the selection, the page that starts `tail`
     entries before the end.
     """
 

@@ -1,7 +1,7 @@
 """The API of test servers: an answer of our own API that does not fit the OpenAPI document becomes a failure.
 
 The caller gets the status 500 with a sentence that names the route and the field. The sentence is also written to a
-file in the state folder, and whoever stops the server fails by it if the caller did not.
+file in the state folder. Stopping the server fails if the file exists.
 """
 
 from __future__ import annotations
