@@ -123,6 +123,11 @@ class Database:
             self._fence.take()
             self._fence_checked_s = time.monotonic()
 
+    @property
+    def fence_number(self) -> int:
+        """The number of times that the fence was taken. After a change, another server may have written meanwhile."""
+        return self._fence.number
+
     def check_fence(self, *, at_most_every_s: float = FENCE_CHECK_INTERVAL_S) -> None:
         """Verify that this server still holds the fence.
 

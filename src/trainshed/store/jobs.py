@@ -19,6 +19,7 @@ from trainshed.domain.jobs.workload import Workload, parse_workload, workload_bo
 from trainshed.errors import AlreadyExistsError, NotFoundError, WriteConflictError
 from trainshed.store.database import Database, Transaction, is_duplicate, load_queries, storable
 from trainshed.store.group_commit import GroupCommit
+from trainshed.store.queue_order import QueueOrder
 
 QUERY = load_queries("jobs")
 MAX_PARSED_WORKLOADS = 16_384  #: kept in memory; a list of all jobs finds them there
@@ -26,11 +27,15 @@ MAX_KEPT_CHARACTERS = 4096  #: of a stored workload; a longer one is parsed at e
 
 
 class JobStore:
-    """Rows of jobs. Each write is one transaction, which holds a job together with the events of its transition."""
+    """Rows of jobs. Each write is one transaction, which holds a job together with the events of its transition.
+
+    Positions in the queue are right as long as all writes go through one store.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._group_commit = GroupCommit(database)
+        self._queue_order = QueueOrder(database)
 
     def add(self, job: Job, events: Iterable[JobEvent]) -> Job:
         """Store a new job. Concurrent calls share a commit.
@@ -39,12 +44,15 @@ class JobStore:
         """
         row, history = _values(job), _event_values(job, events)
 
-        def insert(tx: Transaction) -> None:
-            tx.run(QUERY["insert_job"], row)
-            tx.run_many(QUERY["insert_event"], history)
-
         try:
-            self._group_commit.run(insert)
+            with self._queue_order.change() as put_in_order:
+
+                def insert(tx: Transaction) -> None:
+                    tx.run(QUERY["insert_job"], row)
+                    tx.run_many(QUERY["insert_event"], history)
+                    put_in_order(job)
+
+                self._group_commit.run(insert)
         except sa.exc.IntegrityError as exc:
             if not is_duplicate(exc):
                 raise
@@ -67,10 +75,11 @@ class JobStore:
 
     def record(self, job: Job, events: Iterable[JobEvent] = ()) -> Job:
         """Write a changed job. Raises `WriteConflictError` if the row changed since it was read."""
-        with self._database.write() as tx:
+        with self._queue_order.change() as put_in_order, self._database.write() as tx:
             if tx.run(QUERY["update_job"], _values(job)) == 0:
                 raise WriteConflictError(f"Job {job.id} was changed by someone else; read it again.")
             _write_events(tx, job, events)
+            put_in_order(job)
         return replace(job, generation=job.generation + 1)
 
     def tell(self, job: Job, *events: JobEvent) -> None:
@@ -100,26 +109,15 @@ class JobStore:
             return [job_from_row(row) for row in tx.rows(QUERY["queued_jobs"], {"limit": limit, "engine": engine})]
 
     def ahead_of(self, job: Job) -> int:
-        """The number of queued jobs of the same engine before this one."""
-        values = {"engine": job.engine, "priority": job.priority, "created_us": job.created_us, "id": job.id}
-        with self._database.read() as tx:
-            [row] = tx.rows(QUERY["queue_position"], values)
-        return int(row["ahead"])
+        """The number of queued jobs of the same engine before this one. Reads no row."""
+        [ahead] = self._queue_order.ahead_of([job])
+        return ahead
 
     def positions(self, jobs: Iterable[Job]) -> Mapping[tuple[str, str], int]:
-        """Queue positions, 1 for the head, of the queued ones among these jobs, by project and id."""
-        by_key: dict[tuple[str, str], int] = {}
+        """Queue positions, 1 for the head, of the queued ones among these jobs, by project and id. Reads no row."""
         queued = [job for job in jobs if job.state is JobState.QUEUED]
-        with self._database.read() as tx:
-            for engine, priority in {(job.engine, job.priority) for job in queued}:
-                values = {"engine": engine, "priority": priority}
-                keys = [(job.created_us, job.id) for job in queued if (job.engine, job.priority) == (engine, priority)]
-                (first_us, first_id), (last_us, last_id) = min(keys), max(keys)
-                [row] = tx.rows(QUERY["queue_position"], values | {"created_us": first_us, "id": first_id})
-                bounds = {"first_us": first_us, "first_id": first_id, "last_us": last_us, "last_id": last_id}
-                rows = tx.rows(QUERY["queue_stretch"], values | bounds)
-                by_key |= {(r["project"], r["id"]): n for n, r in enumerate(rows, start=int(row["ahead"]) + 1)}
-        return {(job.project, job.id): by_key[job.project, job.id] for job in queued if (job.project, job.id) in by_key}
+        ahead = self._queue_order.ahead_of(queued)
+        return {(job.project, job.id): before + 1 for job, before in zip(queued, ahead, strict=True)}
 
     def events(self, project: str, job_id: str) -> Sequence[JobEvent]:
         with self._database.read() as tx:

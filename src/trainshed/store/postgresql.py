@@ -45,6 +45,7 @@ class Fence:
     """A session-level advisory lock on a connection of its own. It is held until the connection closes."""
 
     def __init__(self, engine: sa.Engine) -> None:
+        self.number = 0  #: incremented each time the lock is taken
         self._engine = engine
         self._connection: sa.Connection | None = None
 
@@ -65,6 +66,7 @@ class Fence:
                 f"Stop it first, or give this one a database of its own with TRAINSHED_SERVER_DATABASE."
             )
         self._connection = connection
+        self.number += 1
 
     def check(self) -> None:
         """Verify that the lock is held, and take it again if its connection was lost.

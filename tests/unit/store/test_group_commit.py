@@ -13,7 +13,6 @@ import sqlalchemy as sa
 
 from trainshed.store.database import Database, Transaction
 from trainshed.store.group_commit import GroupCommit
-from trainshed.store.jobs import QUERY
 
 INSERT = sa.text("insert into projects (id, number, created_us) values (:id, :number, 1)")
 
@@ -94,12 +93,3 @@ def test_a_write_alone_raises_its_error_and_the_next_one_goes_on(database: Count
         group.run(fail)
     group.run(lambda tx: tx.run(INSERT, {"id": "kept", "number": 2}))
     assert names(database) == {"kept"}
-
-
-def test_a_position_is_counted_in_the_index_alone(database: CountingDatabase) -> None:
-    values = {"engine": "local", "priority": 0, "created_us": 1, "id": "j"}
-    with database.read() as tx:
-        plan = [str(row["detail"]) for row in tx.rows(sa.text(f"explain query plan {QUERY['queue_position']}"), values)]
-    assert [line.partition(" (")[0] for line in plan if "jobs" in line] == [
-        "SEARCH jobs USING COVERING INDEX jobs_live"
-    ] * 2

@@ -1,4 +1,4 @@
--- The position of a queued job is counted in this index alone: no row of another job is read.
+-- The head of each engine's queue is read from this index, in order.
 
 drop index jobs_live;
 

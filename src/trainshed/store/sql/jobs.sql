@@ -29,21 +29,11 @@ select * from jobs
 -- queued_jobs
 select * from jobs
  where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING') and engine = :engine
- order by priority desc, created_us, id limit :limit;
+ order by priority desc, created_us, id, project limit :limit;
 
--- queue_position
-select (select count(*) from jobs
-         where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING') and engine = :engine
-           and priority > :priority)
-     + (select count(*) from jobs
-         where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING') and engine = :engine
-           and priority = :priority and (created_us, id) < (:created_us, :id)) as ahead;
-
--- queue_stretch
-select project, id from jobs
- where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING') and engine = :engine
-   and priority = :priority and (created_us, id) between (:first_us, :first_id) and (:last_us, :last_id)
- order by created_us, id;
+-- queued_keys
+select engine, priority, created_us, id, project from jobs
+ where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING');
 
 -- insert_event
 insert into job_events (project, job, time_us, kind, subject, severity, message)
