@@ -9,13 +9,14 @@ from functools import partial
 from typing import TypeVar
 
 import pytest
+import sqlalchemy as sa
 
 from trainshed.domain.models.model import Model
 from trainshed.domain.models.version import Version, VersionState
 from trainshed.domain.models.version_details import ServedModel, VersionDetails, VersionParity
 from trainshed.domain.operations import EMPTY, Operation, OperationType, response
 from trainshed.domain.policies import Binding
-from trainshed.errors import AbortedError, AlreadyExistsError, FailedPreconditionError, NotFoundError
+from trainshed.errors import AbortedError, AlreadyExistsError, DataLossError, FailedPreconditionError, NotFoundError
 from trainshed.store import database as database_module
 from trainshed.store.database import Database
 from trainshed.store.models import ModelChange, ModelStore
@@ -305,12 +306,49 @@ class TestVersions:
         failed, _ = shed.creating("v3", created_us=3)
         shed.models.record_version(failed.to(FAILED, error="no"))
         found = shed.models.versions_to_serve()
-        assert [(m.project, m.id, v.id, v.state.value) for m, v in found] == [
+        assert found.unreadable == []
+        assert [(v.project, v.model, v.id, v.state.value) for v in found.values] == [
             ("shed", "m", "v1", "READY"),
             ("shed", "m", "v2", "DELETING"),
             ("other", "n", "w1", "CREATING"),
         ]
-        assert found[0][0].default_version == "v1"
+
+    def test_an_unreadable_version_has_a_clear_error_and_holds_up_no_other(
+        self, shed: Shed, database: Database
+    ) -> None:
+        for number in (1, 2, 3):
+            shed.ready(f"v{number}", created_us=number)
+        gone, begun = shed.deleting(shed.models.version("shed", "m", "v3"))
+        with database.write() as tx:
+            tx.run(sa.text("update versions set details = '[' where id = 'v2'"))
+        with pytest.raises(DataLossError, match="version v2 of model m of project shed in the database can't be read"):
+            shed.models.version("shed", "m", "v2")
+        with pytest.raises(DataLossError, match="version v2"):
+            shed.models.remove("shed", "m", operation("delete_m-1"))
+        of_model = shed.models.get("shed", "m")
+        assert [v.id for v in shed.models.versions("shed", "m")] == ["v1", "v3"]
+        assert [v.id for v in shed.models.page_versions(of_model, before=START, limit=2)] == ["v3", "v1"]
+        served = shed.models.versions_to_serve()
+        assert ([v.id for v in served.values], [row["id"] for row in served.unreadable]) == (["v1", "v3"], ["v2"])
+        shed.models.remove_version(gone, begun.succeeded(EMPTY, now_us=9))
+        assert [v.id for v in shed.models.versions("shed", "m")] == ["v1"]
+        with database.write() as tx:
+            tx.run(sa.text("update versions set state = 'LOST' where id = 'v2'"))
+        assert [line.id for line in shed.models.version_lines("shed")] == ["v1"]
+
+    def test_an_unreadable_model_has_a_clear_error_and_lists_have_all_others(
+        self, shed: Shed, database: Database
+    ) -> None:
+        shed.ready("v1")
+        for number in range(3):
+            shed.models.add(model(f"n{number}", created_us=2 + number))
+        with database.write() as tx:
+            tx.run(sa.text("update models set body = '[' where id in ('n1', 'n2')"))
+        with pytest.raises(DataLossError, match="model n1 of project shed in the database can't be read"):
+            shed.models.get("shed", "n1")
+        assert [each.id for each in shed.models.every()] == ["m", "n0"]
+        page = shed.models.page("shed", before=START, limit=2)
+        assert [(each.id, each.default.id if each.default else "") for each in page] == [("n0", ""), ("m", "v1")]
 
     def test_files_are_used_as_long_as_a_version_has_them(self, shed: Shed) -> None:
         assert not shed.models.files_used("shed", "f00")

@@ -17,7 +17,7 @@ from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.operations import Operation
 from trainshed.domain.policies import Binding
-from trainshed.errors import AbortedError, AlreadyExistsError, NotFoundError
+from trainshed.errors import AbortedError, AlreadyExistsError, DataLossError, NotFoundError
 from trainshed.store.database import Database
 from trainshed.store.job_search import JobSearchQuery, JobSearchStore
 from trainshed.store.jobs import JobStore
@@ -73,6 +73,42 @@ def test_a_stored_workload_is_typed_unchanged_and_parsed_once(database: Database
         "predicts": PREDICTION,
     }
     assert store.get("shed", "trains").workload is trains.workload
+
+
+DAMAGE = (
+    "body = 'no JSON'",
+    "body = '{}'",
+    "body = '[]'",
+    "labels = 'no JSON'",
+    "state = 'LOST'",
+    """failure = '{"cause": "unknown"}'""",
+)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_an_unreadable_job_has_a_clear_error_and_lists_have_all_others(database: Database, damage: str) -> None:
+    store, table = JobStore(database), JobSearchStore(database)
+    for number in range(6):
+        store.add(job(f"j{number}", created_us=number), [])
+    with database.write() as tx:
+        tx.run(sa.text(f"update jobs set {damage} where id in ('j1', 'j3', 'j4')"))
+    with pytest.raises(
+        DataLossError, match=r"The row of job j3 of project shed in the database can't be read: .*backup"
+    ):
+        store.get("shed", "j3")
+    read: list[str] = []
+    before = START
+    while len(page := store.page("shed", before=before, limit=2)) == 2:  # a short page is the last one
+        read += [found.id for found in page]
+        before = (page[-1].created_us, page[-1].id)
+    assert read + [found.id for found in page] == ["j5", "j2", "j0"]
+    assert [found.id for found in store.queued(limit=2)] == ["j0", "j2"]
+    assert [found.id for found in store.queued(limit=9)] == ["j0", "j2", "j5"]
+    assert [found.id for found in table.queue("shed", limit=3)] == ["j0", "j2", "j5"]
+    found = table.page("shed", JobSearchQuery(), states=tuple(JobState), before=START, limit=2)
+    assert [each.id for each in found] == ["j5", "j2"]
+    counts = table.counts("shed", JobSearchQuery())
+    assert counts == {JobState.QUEUED: 3 if "LOST" in damage else 6}, "a state that is none is not counted"
 
 
 class TestJobTable:

@@ -11,6 +11,7 @@ from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.states import JobState
 from trainshed.store.database import Database, load_queries
 from trainshed.store.jobs import job_from_row
+from trainshed.store.rows import read_page
 
 QUERY = load_queries("job_search")
 
@@ -29,7 +30,7 @@ class JobSearchQuery:
 
 
 class JobSearchStore:
-    """Read-only queries over jobs. Thread-safe."""
+    """Read-only queries over jobs. Thread-safe. Lists leave unreadable jobs out; counts have them."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -48,32 +49,30 @@ class JobSearchStore:
             "states": [state.value for state in states],
             "before_us": before[0],
             "before_id": before[1],
-            "limit": limit,
         }
         query = _with_label_conditions("page", search).bindparams(sa.bindparam("states", expanding=True))
         with self._database.read() as tx:
-            rows = tx.rows(query, _values(project, search) | values)
-        return [job_from_row(row) for row in rows]
+            return read_page(tx, query, _values(project, search) | values, job_from_row, limit=limit).values
 
     def counts(self, project: str, search: JobSearchQuery) -> Mapping[JobState, int]:
-        """The number of jobs per state. States without jobs are left out."""
+        """The number of jobs per state. States without jobs are left out, and what is no state."""
         with self._database.read() as tx:
             if search.is_all:
                 rows = tx.rows(QUERY["counts_of_all"], {"project": project})
             else:
                 rows = tx.rows(_with_label_conditions("counts", search), _values(project, search))
-        return {JobState(row["state"]): int(row["found"]) for row in rows}
+        return {JobState(row["state"]): int(row["found"]) for row in rows if row["state"] in JobState.__members__}
 
     def failed_since(self, project: str, since_us: int, *, limit: int) -> Sequence[Job]:
         """Jobs that FAILED since that time, latest first."""
-        values = {"project": project, "since_us": since_us, "limit": limit}
+        values = {"project": project, "since_us": since_us}
         with self._database.read() as tx:
-            return [job_from_row(row) for row in tx.rows(QUERY["failed_since"], values)]
+            return read_page(tx, QUERY["failed_since"], values, job_from_row, limit=limit).values
 
     def queue(self, project: str, *, limit: int) -> Sequence[Job]:
         """Queued jobs, in the order of their admission."""
         with self._database.read() as tx:
-            return [job_from_row(row) for row in tx.rows(QUERY["queue"], {"project": project, "limit": limit})]
+            return read_page(tx, QUERY["queue"], {"project": project}, job_from_row, limit=limit).values
 
     def ended_since(self, project: str, since_us: int) -> Mapping[JobState, int]:
         """The number of jobs that SUCCEEDED and FAILED since that time."""

@@ -20,6 +20,7 @@ from trainshed.errors import AlreadyExistsError, NotFoundError, WriteConflictErr
 from trainshed.store.database import Database, Transaction, is_duplicate, load_queries, storable
 from trainshed.store.group_commit import GroupCommit
 from trainshed.store.queue_order import QueueOrder
+from trainshed.store.rows import ReadRows, parse_row, read_page, read_rows
 
 QUERY = load_queries("jobs")
 MAX_PARSED_WORKLOADS = 16_384  #: kept in memory; a list of all jobs finds them there
@@ -93,20 +94,31 @@ class JobStore:
             _write_events(tx, job, events)
 
     def page(self, project: str, *, before: tuple[int, str], limit: int) -> Sequence[Job]:
-        """Up to `limit` jobs older than `before` (its created_us and id), newest first."""
-        values = {"project": project, "before_us": before[0], "before_id": before[1], "limit": limit}
+        """Up to `limit` readable jobs older than `before` (its created_us and id), newest first."""
+        values = {"project": project, "before_us": before[0], "before_id": before[1]}
         with self._database.read() as tx:
-            return [job_from_row(row) for row in tx.rows(QUERY["list_jobs"], values)]
+            return read_page(tx, QUERY["list_jobs"], values, job_from_row, limit=limit).values
 
     def active(self) -> Sequence[Job]:
-        """All jobs that may have processes, of every project."""
+        """All jobs that may have processes, of every project. Unreadable ones are left out."""
+        return self.active_rows().values
+
+    def active_rows(self) -> ReadRows[Job]:
+        """All jobs that may have processes, and the rows of those that are unreadable."""
         with self._database.read() as tx:
-            return [job_from_row(row) for row in tx.rows(QUERY["active_jobs"])]
+            return read_rows(tx.rows(QUERY["active_jobs"]), job_from_row)
+
+    def runtime_in_use(self, runtime: str) -> bool:
+        """Whether a job that may have processes uses a runtime."""
+        active = self.active_rows()
+        return any(job.runtime == runtime for job in active.values) or any(
+            row["runtime"] == runtime for row in active.unreadable
+        )
 
     def queued(self, *, limit: int, engine: str = LOCAL_ENGINE) -> Sequence[Job]:
-        """The head of an engine's queue, by priority, then age."""
+        """The head of an engine's queue, by priority, then age. Unreadable jobs are left out."""
         with self._database.read() as tx:
-            return [job_from_row(row) for row in tx.rows(QUERY["queued_jobs"], {"limit": limit, "engine": engine})]
+            return read_page(tx, QUERY["queued_jobs"], {"engine": engine}, job_from_row, limit=limit).values
 
     def ahead_of(self, job: Job) -> int:
         """The number of queued jobs of the same engine before this one. Reads no row."""
@@ -142,7 +154,11 @@ class JobStore:
 
 
 def job_from_row(row: Mapping[str, Any]) -> Job:
-    """The job of a row."""
+    """The job of a row. Raises `DataLossError` if it can't be parsed."""
+    return parse_row(row, _parse_job, name=f"job {row['id']} of project {row['project']}")
+
+
+def _parse_job(row: Mapping[str, Any]) -> Job:
     values = dict(row)
     values |= {
         "workload": _workload(values.pop("body")),

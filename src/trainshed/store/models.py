@@ -18,6 +18,7 @@ from trainshed.errors import AlreadyExistsError, FailedPreconditionError, NotFou
 from trainshed.store import policies
 from trainshed.store.database import Database, Transaction, is_duplicate, load_queries, storable
 from trainshed.store.operations import insert_operation, update_operation
+from trainshed.store.rows import ReadRows, parse_row, read_page, read_rows
 
 QUERY = load_queries("models")
 
@@ -87,12 +88,13 @@ class ModelStore:
         return ModelWithDefault(model=model, default=_version(rows[0]) if rows else None)
 
     def page(self, project: str, *, before: tuple[int, str], limit: int) -> Sequence[ModelWithDefault]:
-        """Up to `limit` models older than `before` (its created_us and id), newest first."""
-        values = {"project": project, "before_us": before[0], "before_id": before[1], "limit": limit}
+        """Up to `limit` readable models older than `before` (its created_us and id), newest first."""
+        values = {"project": project, "before_us": before[0], "before_id": before[1]}
         with self._database.read() as tx:
-            models = [_model(row) for row in tx.rows(QUERY["list_models"], values)]
-            defaults = {row["model"]: _version(row) for row in tx.rows(QUERY["defaults_of_list"], values)}
-        return [ModelWithDefault(model=model, default=defaults.get(model.id)) for model in models]
+            models = read_page(tx, QUERY["list_models"], values, _model, limit=limit)
+            rows = tx.rows(QUERY["defaults_of_list"], {**values, "limit": limit + len(models.unreadable)})
+        defaults = {version.model: version for version in read_rows(rows, _version).values}
+        return [ModelWithDefault(model=model, default=defaults.get(model.id)) for model in models.values]
 
     def change(
         self, project: str, model_id: str, decide: Callable[[Model, Sequence[Version]], ModelChange]
@@ -176,16 +178,15 @@ class ModelStore:
         return model, _version(rows[0])
 
     def versions(self, project: str, model_id: str) -> Sequence[Version]:
-        """All versions of a model, oldest first."""
+        """All readable versions of a model, oldest first."""
         with self._database.read() as tx:
-            return _versions(tx, project, model_id)
+            return _readable_versions(tx, project, model_id)
 
     def page_versions(self, model: Model, *, before: tuple[int, str], limit: int) -> Sequence[Version]:
-        """Up to `limit` versions older than `before` (its created_us and id), newest first."""
-        key = {"project": model.project, "model": model.id}
-        values = key | {"before_us": before[0], "before_id": before[1], "limit": limit}
+        """Up to `limit` readable versions older than `before` (its created_us and id), newest first."""
+        values = {"project": model.project, "model": model.id, "before_us": before[0], "before_id": before[1]}
         with self._database.read() as tx:
-            return [_version(row) for row in tx.rows(QUERY["list_versions"], values)]
+            return read_page(tx, QUERY["list_versions"], values, _version, limit=limit).values
 
     def names(self, project: str, *, limit: int) -> list[tuple[str, str]]:
         """The models of a project with their default versions, newest first."""
@@ -194,22 +195,19 @@ class ModelStore:
         return [(row["id"], row["default_version"]) for row in rows]
 
     def version_lines(self, project: str) -> list[VersionSummary]:
-        """Summaries of all versions of a project, newest first."""
+        """Summaries of all readable versions of a project, newest first."""
         with self._database.read() as tx:
-            rows = tx.rows(QUERY["states_of_versions"], {"project": project})
-        return [VersionSummary(row["model"], row["id"], VersionState(row["state"]), row["error"]) for row in rows]
+            return read_rows(tx.rows(QUERY["states_of_versions"], {"project": project}), _summary).values
 
     def every(self) -> list[Model]:
-        """The models of all projects."""
+        """The readable models of all projects."""
         with self._database.read() as tx:
-            return [_model(row) for row in tx.rows(QUERY["every_model"])]
+            return read_rows(tx.rows(QUERY["every_model"]), _model).values
 
-    def versions_to_serve(self) -> list[tuple[Model, Version]]:
+    def versions_to_serve(self) -> ReadRows[Version]:
         """All versions of all projects except FAILED ones, oldest first: those that have, had or will have hosts."""
         with self._database.read() as tx:
-            models = {(row["project"], row["id"]): _model(row) for row in tx.rows(QUERY["models_to_serve"])}
-            versions = [_version(row) for row in tx.rows(QUERY["versions_to_serve"])]
-        return [(models[version.project, version.model], version) for version in versions]
+            return read_rows(tx.rows(QUERY["versions_to_serve"]), _version)
 
     def record_version(self, version: Version, operation: Operation | None = None) -> Version:
         """Write a changed version and, if given, the changed operation behind the change.
@@ -239,7 +237,7 @@ class ModelStore:
             if tx.run(QUERY["delete_version"], _version_values(version)) == 0:
                 raise _version_conflict(version)
             model = _get(tx, version.project, version.model)
-            updated_model = model.without_version(version.id, _versions(tx, version.project, version.model))
+            updated_model = model.without_version(version.id, _readable_versions(tx, version.project, version.model))
             if updated_model != model:
                 _update_model(tx, updated_model)
             update_operation(tx, operation)
@@ -265,7 +263,12 @@ def _get(tx: Transaction, project: str, model_id: str) -> Model:
 
 
 def _versions(tx: Transaction, project: str, model_id: str) -> list[Version]:
+    """All versions of a model, for a rule over all of them. Raises `DataLossError` if one is unreadable."""
     return [_version(row) for row in tx.rows(QUERY["versions_of"], {"project": project, "model": model_id})]
+
+
+def _readable_versions(tx: Transaction, project: str, model_id: str) -> list[Version]:
+    return read_rows(tx.rows(QUERY["versions_of"], {"project": project, "model": model_id}), _version).values
 
 
 def _update_model(tx: Transaction, model: Model) -> Model:
@@ -289,6 +292,10 @@ def _key(project: str, model_id: str, version_id: str) -> dict[str, str]:
 
 
 def _model(row: Mapping[str, Any]) -> Model:
+    return parse_row(row, _parse_model, name=f"model {row['id']} of project {row['project']}")
+
+
+def _parse_model(row: Mapping[str, Any]) -> Model:
     parsed = {name: orjson.loads(row[name]) for name in ("body", "labels")}
     return Model(**{**row, **parsed, "split": orjson.loads(row["split"] or "{}")})
 
@@ -308,9 +315,23 @@ def _model_values(model: Model) -> dict[str, Any]:
 
 
 def _version(row: Mapping[str, Any]) -> Version:
+    return parse_row(
+        row, _parse_version, name=f"version {row['id']} of model {row['model']} of project {row['project']}"
+    )
+
+
+def _parse_version(row: Mapping[str, Any]) -> Version:
     parsed = {name: orjson.loads(row[name]) for name in ("body", "labels")}
     details = VersionDetails.parse(orjson.loads(row["details"]))
     return Version(**{**row, **parsed, "details": details, "state": VersionState(row["state"])})
+
+
+def _summary(row: Mapping[str, Any]) -> VersionSummary:
+    return parse_row(row, _parse_summary, name=f"version {row['id']} of model {row['model']}")
+
+
+def _parse_summary(row: Mapping[str, Any]) -> VersionSummary:
+    return VersionSummary(row["model"], row["id"], VersionState(row["state"]), row["error"])
 
 
 def _version_values(version: Version) -> dict[str, Any]:

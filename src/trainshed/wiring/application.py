@@ -203,7 +203,7 @@ def _build_services(
     uri_checker = UriChecker(buckets=core.buckets, objects=core.objects, backend=core.backend)
     runtimes = RuntimeService(
         core.runtimes,
-        in_use=lambda name: any(job.runtime == name for job in core.jobs.active()) or runtime_in_use(core.models, name),
+        in_use=lambda name: core.jobs.runtime_in_use(name) or runtime_in_use(core.models, name),
     )
     launcher = LocalTensorBoardLauncher(core.home.tensorboards, ship=core.engine.ship)
     mirrors = Mirrors(core.home.mirrors, core.backend)

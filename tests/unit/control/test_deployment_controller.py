@@ -9,11 +9,15 @@ from pathlib import Path
 
 import orjson
 import pytest
+import sqlalchemy as sa
 
+from trainshed.control.deployments.controller import runtime_in_use
 from trainshed.domain.models.hosting import ServingState
-from trainshed.domain.models.version import VersionState
-from trainshed.errors import NotFoundError
+from trainshed.domain.models.version import Version, VersionState
+from trainshed.domain.operations import Operation
+from trainshed.errors import DataLossError, NotFoundError, UnavailableError
 from trainshed.gateway.routes import HostAddress
+from trainshed.store.models import ModelStore
 from trainshed.testing.eventually import eventually
 from trainshed.testing.fakes.scripted_deployments import Shed
 
@@ -204,4 +208,55 @@ def test_a_version_whose_runtime_is_gone_is_unhealthy_and_says_why(tmp_path: Pat
     route = eventually(lambda: shed.route("v1"), lambda route: bool(route.reason))
     assert route.state in (ServingState.STARTING, ServingState.UNHEALTHY)
     assert route.reason == "The runtime was taken away."
+    shed.close()
+
+
+def test_a_version_whose_row_is_unreadable_keeps_its_hosts_and_holds_up_no_other(tmp_path: Path) -> None:
+    shed = Shed(tmp_path)
+    shed.open()
+    shed.create("v1")
+    shed.until("v1")
+    [host] = shed.deployments.hosts("p", "m", "v1")
+    damage = sa.text("update versions set details = 'damaged' where id = 'v1'")
+    with shed.database.write() as tx:
+        tx.run(damage)
+    with pytest.raises(DataLossError, match=r"version v1 of model m of project p in the database can't be read"):
+        shed.models.version("p", "m", "v1")
+    shed.create("v2")
+    shed.until("v2")
+    shed.deployments.step()
+    assert [found["pid"] for found in shed.deployments.hosts("p", "m", "v1")] == [host["pid"]]
+    assert runtime_in_use(shed.models, "any")
+    shed.close()
+
+    shed.open()
+    shed.until_route("v2", ServingState.READY)
+    shed.close()
+
+
+class RefusingModels(ModelStore):
+    """A store that refuses the writes of some versions, as a database does."""
+
+    refused: frozenset[str] = frozenset()
+
+    def record_version(self, version: Version, operation: Operation | None = None) -> Version:
+        if version.id in self.refused:
+            raise UnavailableError(f"The database does not take {version.id}.")
+        return super().record_version(version, operation)
+
+
+def test_a_version_whose_row_cannot_be_written_holds_up_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shed = Shed(tmp_path)
+    models = shed.models = RefusingModels(shed.database)
+    shed.open()
+    models.refused = frozenset({"v1"})
+    shed.create("v1")
+    shed.create("v2")
+    shed.until("v2")
+    eventually(lambda: "The database does not take v1." in caplog.text)
+    assert models.version("p", "m", "v1").state is VersionState.CREATING
+    models.refused = frozenset()
+    shed.until("v1")
     shed.close()

@@ -25,6 +25,7 @@ from trainshed.control.deployments.completion import (
 from trainshed.control.deployments.fleet import Fleet
 from trainshed.control.deployments.provisioner import ModelLoadError, ProvisionedVersion, VersionProvisioner
 from trainshed.control.deployments.route_publisher import RoutePublisher
+from trainshed.control.pass_failures import PassFailures
 from trainshed.domain.models import hosting as rules
 from trainshed.domain.models.version import Version, VersionState
 from trainshed.domain.models.version_details import VersionParity
@@ -199,12 +200,16 @@ class DeploymentController:
             self._calls.popleft()()
         pause_s = IDLE_INTERVAL_S
         rows = self._models.versions_to_serve()
-        for _, version in rows:
+        failures = PassFailures(LOG, "version.step_failed")
+        for version in rows.values:
             try:
                 pause_s = min(pause_s, self._reconcile_version(version))
-            except Exception:  # a failure of one version must not block the others
-                LOG.exception("version.step_failed version=%s", version.name)
-        self._drop_orphaned_fleets({_key(version) for _, version in rows})
+            except Exception as exc:  # noqa: BLE001 - logged; it must not block the others
+                failures.add(version.name, exc)
+        unreadable = {(row["project"], row["model"], row["id"]) for row in rows.unreadable}  # their hosts go on
+        self._drop_orphaned_fleets({_key(version) for version in rows.values} | unreadable)
+        if len(failures.names) == len(rows.values):
+            failures.raise_outage()
         return pause_s
 
     def _drop_orphaned_fleets(self, stored: set[Key]) -> None:
@@ -361,7 +366,7 @@ def find_parity(models: ModelStore) -> Callable[[Version, str], VersionParity | 
 
     def find(version: Version, files: str) -> VersionParity | None:
         identity = (version.project, files, version.runtime, version.engine)
-        for _, other in models.versions_to_serve():
+        for other in models.versions_to_serve().values:
             served = other.details.served
             if served and served.parity and (other.project, other.files, other.runtime, other.engine) == identity:
                 return served.parity
@@ -375,5 +380,6 @@ def _key(version: Version) -> Key:
 
 
 def runtime_in_use(models: ModelStore, runtime: str) -> bool:
-    """Return whether a version that is served, or about to be, uses a runtime."""
-    return any(version.runtime == runtime for _, version in models.versions_to_serve())
+    """Return whether a version that is served, or about to be, uses a runtime. An unreadable one may use any."""
+    rows = models.versions_to_serve()
+    return bool(rows.unreadable) or any(version.runtime == runtime for version in rows.values)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from trainshed.background import BackgroundLoop
 from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
+from trainshed.control.pass_failures import PassFailures
 from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
 from trainshed.domain.jobs.reconcile import (
@@ -34,6 +36,7 @@ LOG = logging.getLogger("trainshed.control.jobs.controller")
 
 IDLE_INTERVAL_S = 5.0  #: between passes when nothing runs; a new job or a cancel wakes the loop immediately
 RESYNC_INTERVAL_S = 1.0  #: between reads of all rows while jobs run and nothing changes
+RETRY_INTERVAL_S = 1.0  #: before a failed launch is tried again
 MAX_LAUNCH_ATTEMPTS = 3  #: attempts to launch on an unavailable engine before the job fails
 MAX_QUEUED_PER_READ = 8  #: queued jobs per read
 
@@ -69,6 +72,8 @@ class JobController:
         self._check = check
         self._give_up = give_up
         self._observed: dict[str, Mapping[Path, ObservedAttempt]] = {}  # the last observed state, by engine
+        self._failures = PassFailures(LOG, "job.step_failed")  # of the pass that runs
+        self._wrote = False  # whether the database took a write since that pass began
         self._launching: set[tuple[str, str]] = set()  # added by the loop, removed by the pool (GIL)
         self._loop = BackgroundLoop("job-control", self._checked_step)
         # A launch may wait minutes for a runtime. With one thread per launch, none waits for another.
@@ -119,37 +124,58 @@ class JobController:
                     return
 
     def step(self) -> bool:
-        """Run one reconcile pass over all engines. Returns whether another one is needed soon."""
-        active = self._jobs.active()
-        self._outage_notices.forget(active)
-        busy = bool(active)
+        """Run one reconcile pass over all engines. Returns whether another one is needed soon.
+
+        A job that fails is logged, and the next pass tries it again. Raises `UnavailableError` or `DiskFullError` if
+        the database refused several writes and took none.
+        """
+        self._failures, self._wrote = PassFailures(LOG, "job.step_failed"), False
+        active = self._jobs.active_rows()
+        self._outage_notices.forget(active.values)
+        busy = bool(active.values)
+        unreadable = {(row["project"], row["id"]) for row in active.unreadable}
         for name in self._registry.table:
             try:
-                busy |= self._step_at(name, [job for job in active if job.engine == name])
+                busy |= self._step_at(name, [job for job in active.values if job.engine == name], unreadable)
             except EngineUnavailableError as exc:  # other engines go on
                 LOG.warning("engine.unavailable engine=%s reason=%s", name, exc)
                 busy = True
-        return busy
+        if not self._wrote:
+            self._failures.raise_outage()
+        return busy or bool(self._failures)
 
-    def _step_at(self, name: str, active: list[Job]) -> bool:
+    def _step_at(self, name: str, active: list[Job], unreadable: Set[tuple[str, ...]]) -> bool:
         """Run one reconcile pass over the jobs of one engine. Returns whether a queued job waits for capacity."""
-        registered, gangs = self._registry.table[name], [self._gang(job) for job in active]
-        watched = [
-            (job, gang.folder)
-            for job, gang in zip(active, gangs, strict=True)
-            if (job.project, job.id) not in self._launching
-        ]
+        registered = self._registry.table[name]
+        known = [(job, gang) for job in active if (gang := self._gang_of(job)) is not None]
+        gangs = [gang for _, gang in known]
+        watched = [(job, gang.folder) for job, gang in known if (job.project, job.id) not in self._launching]
         observed = registered.engine.observe([folder for _, folder in watched])
         self._observed[name] = observed
-        self._outage_notices.tell(registered.engine.outage(), active, now_us=self._clock())
+        outage = registered.engine.outage()
+        for job in active:
+            with self._isolated(job):
+                self._outage_notices.tell(outage, job, now_us=self._clock())
         for job, folder in watched:
-            try:
+            with self._isolated(job):
                 self._reconcile_job(job, registered.engine, folder, observed[folder])
-            except Exception:  # a failure of one job must not block the others
-                LOG.exception("job.step_failed project=%s job=%s", job.project, job.id)
         pending = self._admit(name, registered, gangs)
-        self._release(registered, {gang.folder for gang in (*gangs, *pending)})
+        unknown = {(job.project, job.id) for job in active} - {(gang.project, gang.job) for gang in gangs}
+        self._release(registered, {gang.folder for gang in (*gangs, *pending)}, unreadable | unknown)
         return bool(pending)
+
+    def _gang_of(self, job: Job) -> base.GangRequest | None:
+        with self._isolated(job):
+            return self._gang(job)
+        return None
+
+    @contextmanager
+    def _isolated(self, job: Job) -> Iterator[None]:
+        """A failure of one job must not block the others."""
+        try:
+            yield
+        except Exception as exc:  # noqa: BLE001 - logged with the job's name
+            self._failures.add(job.name, exc)
 
     def _reconcile_job(self, job: Job, engine: base.Engine, folder: Path, observed: ObservedAttempt) -> None:
         match reconcile(job, observed, now_us=self._clock()):
@@ -186,19 +212,26 @@ class JobController:
         """Admit queued jobs in order while the engine reserves capacity for the whole gang. Extends `gangs`.
 
         The first pending gang blocks those behind it, so that small jobs never starve a large one. Only a gang that can
-        never fit blocks none. The database write is the admission: after a write conflict the job stays queued. Returns
-        the gangs that wait for a reservation.
+        never fit blocks none. The database write is the admission: after a write conflict the job stays queued. One
+        whose write fails stays queued too, and loses its reservation. Returns the gangs that wait for one.
         """
         pending: list[base.GangRequest] = []
-        while jobs := self._jobs.queued(engine=name, limit=len(pending) + MAX_QUEUED_PER_READ)[len(pending) :]:
+        left = 0  # jobs that stay at the head of the queue
+        while jobs := self._jobs.queued(engine=name, limit=left + MAX_QUEUED_PER_READ)[left:]:
             for job in jobs:
                 admitted = _admitted(job, self._clock())
-                gang = self._gang(admitted)
-                result = registered.engine.reserve(gang, gangs)
-                if isinstance(result, base.Reserved) and self._admit_one(admitted):
-                    gangs.append(gang)
+                if (gang := self._gang_of(admitted)) is None:
+                    left += 1
                     continue
-                pending.append(gang)
+                result = registered.engine.reserve(gang, gangs)
+                if isinstance(result, base.Reserved):
+                    with self._isolated(job):
+                        if self._admit_one(admitted):
+                            gangs.append(gang)
+                            continue
+                if job.name not in self._failures.names:
+                    pending.append(gang)
+                left += 1
                 if isinstance(result, base.Pending) and result.blocks_queue:
                     return pending
         return pending
@@ -211,10 +244,14 @@ class JobController:
             self._start_launch(recorded)
         return recorded is not None
 
-    def _release(self, registered: RegisteredEngine, live: Collection[Path]) -> None:
-        """Release reservations of attempts that ended, and of jobs that are no longer at the head of the queue."""
+    def _release(self, registered: RegisteredEngine, live: Collection[Path], kept: Set[tuple[str, ...]]) -> None:
+        """Release reservations of attempts that ended, and of jobs that are no longer at the head of the queue.
+
+        Attempts of the jobs in `kept` (project and id) keep theirs: such a job may run, but its gang is unknown. The
+        folder of an attempt is PROJECT/JOB/NUMBER.
+        """
         for attempt in registered.engine.reservations():
-            if attempt not in live:
+            if attempt not in live and attempt.parts[-3:-1] not in kept:
                 registered.engine.release(attempt)
 
     def _start_launch(self, job: Job) -> None:
@@ -228,6 +265,7 @@ class JobController:
                 self._fail(job, reason)
         except Exception:  # the last frame of a pool thread: nothing else would report it
             LOG.exception("job.launch_failed project=%s job=%s", job.project, job.id)
+            self._loop.stopping.wait(RETRY_INTERVAL_S)
         finally:
             self._launching.discard((job.project, job.id))
             self._loop.wake()
@@ -254,7 +292,7 @@ class JobController:
                 if left == 0:
                     raise
                 LOG.warning("engine.unavailable job=%s tries_left=%d reason=%s", spec.job, left, exc)
-                self._loop.stopping.wait(1.0)
+                self._loop.stopping.wait(RETRY_INTERVAL_S)
 
     def _fail(self, job: Job, reason: str) -> None:
         current = self._jobs.get(job.project, job.id)
@@ -273,6 +311,7 @@ class JobController:
         except WriteConflictError:
             LOG.info("job.write_conflict project=%s job=%s", job.project, job.id)
             return None
+        self._wrote = True
         LOG.info("job.transitioned project=%s job=%s state=%s", job.project, job.id, job.state)
         self._loop.wake()  # capacity may be free now
         return recorded
@@ -298,20 +337,19 @@ class OutageNotices:
         self._jobs = jobs
         self._notified: dict[tuple[str, str], str] = {}  # the engine in outage, by the last notice of a job
 
-    def tell(self, outage: Outage | None, active: Sequence[Job], *, now_us: int) -> None:
-        """Notify the active jobs of one engine that have no notice of its current state yet."""
-        for job in active:
-            key = (job.project, job.id)
-            if key not in self._notified:
-                self._notified[key] = self._engine_in_outage(job)
-            if self._notified[key] and outage is None:
-                message = f"{self._notified[key]} answers again."
-                self._jobs.tell(job, JobEvent(kind=JobEventKind.RECOVERY, message=message, time_us=now_us))
-            elif outage is not None and not self._notified[key]:
-                message = outage_message(outage)
-                event = JobEvent(kind=JobEventKind.OUTAGE, message=message, subject=outage.engine, time_us=now_us)
-                self._jobs.tell(job, event)
-            self._notified[key] = outage.engine if outage is not None else ""
+    def tell(self, outage: Outage | None, job: Job, *, now_us: int) -> None:
+        """Notify an active job of the state of its engine, unless it has a notice of that."""
+        key = (job.project, job.id)
+        if key not in self._notified:
+            self._notified[key] = self._engine_in_outage(job)
+        if self._notified[key] and outage is None:
+            message = f"{self._notified[key]} answers again."
+            self._jobs.tell(job, JobEvent(kind=JobEventKind.RECOVERY, message=message, time_us=now_us))
+        elif outage is not None and not self._notified[key]:
+            message = outage_message(outage)
+            event = JobEvent(kind=JobEventKind.OUTAGE, message=message, subject=outage.engine, time_us=now_us)
+            self._jobs.tell(job, event)
+        self._notified[key] = outage.engine if outage is not None else ""
 
     def forget(self, active: Sequence[Job]) -> None:
         """Drop the state of jobs that are not among these."""

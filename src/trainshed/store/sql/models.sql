@@ -59,10 +59,6 @@ select * from models order by project, id;
 -- versions_to_serve
 select * from versions where state <> 'FAILED' order by created_us, project, model, id;
 
--- models_to_serve
-select * from models where exists (
-    select 1 from versions where versions.project = models.project and versions.model = models.id and state <> 'FAILED');
-
 -- versions_with_files
 select count(*) as found from versions where project = :project and files = :files;
 

@@ -32,7 +32,7 @@ class FakeDeployments:
     def wake(self) -> None:
         if self.hold:
             return
-        for _, version in self._models.versions_to_serve():
+        for version in self._models.versions_to_serve().values:
             match version.state:
                 case VersionState.CREATING:
                     self._create(version, self._operations.get(version.project, version.operation))
