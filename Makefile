@@ -21,7 +21,7 @@ UV_INSTALL := $(UV) pip install --quiet --compile-bytecode --no-deps --build-con
 UV_COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras \
 	--custom-compile-command "make lock" $(UPGRADE)
 
-.PHONY: demo test test-light install lint format soak bench parity docs screenshots wheel lock update-lock clean
+.PHONY: demo test test-light install lint lint-types lint-rest format soak bench parity docs screenshots wheel lock update-lock clean
 
 demo: $(STAMP)
 	$(BIN)/trainshed demo --home .demo
@@ -41,10 +41,16 @@ test: $(ENV_DEV)
 test-light: $(ENV_DEV)
 	$(BIN)/python -m pytest -m "not soak" -q -n 2 --dist loadfile --durations=10 tests/unit tests/contract -k "not (contract and postgresql)"
 
+# mypy takes longest, so the others run beside it.
 lint: $(ENV_DEV) $(ENV_CONSOLE)
+	@$(MAKE) --no-print-directory -j 2 lint-types lint-rest
+
+lint-types:
+	$(BIN)/mypy
+
+lint-rest:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(PRETTIER) --check
 	$(NPM_BIN)/tsc --project $(CONSOLE)
 
