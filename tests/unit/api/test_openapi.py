@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+from starlette.requests import Request
 
-from trainshed.api.app import ROUTES
+from trainshed.api.app import ROUTES, Api
 from trainshed.api.openapi.document import document, encoded
 from trainshed.api.openapi.json_schema import Schemas, example
 from trainshed.api.openapi.reference import page, types
 from trainshed.api.schemas.notes import Example, Named, Time
+from trainshed.services.registry import Services
 from trainshed.testing.answers import Answers
 
 ROOT = Path(__file__).parents[3]
@@ -37,6 +41,36 @@ def test_it_has_every_route_of_our_own_and_no_other() -> None:
 def test_it_is_the_same_each_time() -> None:
     assert encoded(ROUTES) == encoded(ROUTES)
     assert json.loads(encoded(ROUTES)) == DOCUMENT
+
+
+def served() -> dict[str, Any]:
+    """Return the document as a client gets it."""
+    api = Api(cast(Services, None), allowed_hosts=["localhost"], authentication=True, body_limit=1)
+    path = "/trainshed/v1/openapi.json"
+    scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b""}
+    response = asyncio.run(api.respond(Request(scope | {"headers": [(b"host", b"localhost")]})))
+    assert response.status_code == 200
+    return cast(dict[str, Any], json.loads(bytes(response.body)))
+
+
+def faults(described: dict[str, Any]) -> list[str]:
+    return [error.message for error in OpenAPIV31SpecValidator(described).iter_errors()]
+
+
+def test_what_is_served_is_valid_openapi() -> None:
+    described = served()
+    assert described["openapi"].startswith("3.1.")
+    assert faults(described) == []
+
+
+def test_a_path_parameter_without_a_declaration_is_not_valid() -> None:
+    described = served()
+    path = "/trainshed/v1/tokens/{token}:revoke"
+    described["paths"] = {path: described["paths"][path]}
+    assert faults(described) == []
+    described["paths"][path]["post"]["parameters"] = []
+    [fault] = faults(described)
+    assert "'token'" in fault
 
 
 def test_fields_and_parameters_are_camel_case() -> None:
