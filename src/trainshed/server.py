@@ -25,8 +25,9 @@ import uvloop
 
 from trainshed import __version__
 from trainshed.api.app import Api
-from trainshed.api.listener import Listener, installed_versions, listener_config, unknown_versions
+from trainshed.api.listener import listener_config
 from trainshed.api.ml.fast_path import FastPath
+from trainshed.api.uvicorn_adapter import Listener, installed_versions, unknown_versions
 from trainshed.certificates import Certificates, ensure_certificates, write_bundle
 from trainshed.config import Home, MachineEnvironment, Settings, environment
 from trainshed.errors import CannotProceedError
@@ -254,8 +255,7 @@ async def _run(
         if proxy is not None:
             proxy.stop()
         for server in (plain, secure):
-            server.should_exit = True
-            server.force_exit = stopping > 1
+            server.stop(at_once=stopping > 1)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop)
@@ -263,7 +263,7 @@ async def _run(
         async with asyncio.TaskGroup() as group:
             for server, listener in zip((plain, secure), listeners, strict=True):
                 group.create_task(server.serve(sockets=[listener]))
-            while not (plain.started and secure.started) and not stopping:
+            while not (plain.is_ready and secure.is_ready) and not stopping:
                 await asyncio.sleep(0.01)
             if proxy is not None and interception is not None and not stopping:
                 await proxy.start(interception.listener)

@@ -1,21 +1,67 @@
-"""uvicorn's HTTP protocol with timeouts and bounded headers. uvicorn alone keeps a silent connection forever.
+"""What uvicorn does not document is used in this module alone, and the versions that it was tested with are known here.
 
-Prediction requests that resemble an accepted one leave uvicorn here and take the fast path.
-
-This is the only module that uses what uvicorn does not document: the names below. `listener.py` imports it for the
-versions that it was tested with, and for no others.
+`TimedProtocol` is uvicorn's HTTP protocol with timeouts and bounded headers: uvicorn alone keeps a silent connection
+forever. Prediction requests that resemble an accepted one leave uvicorn there and take the fast path. It is used with
+known versions alone. `Listener` is uvicorn's server, and is used with any version.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import re
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import uvicorn
 
 from trainshed.api.ml.fast_path import FastPath, FastPathExchange
 
-#: Of the protocol, by themselves or by what they hold. A test looks for each of them in the installed uvicorn.
+ProtocolFactory = Callable[..., asyncio.Protocol]
+
+#: The first version that the protocol knows, and the first that it does not. `pyproject.toml` pins the same.
+KNOWN_VERSIONS = {"uvicorn": ("0.54", "0.55"), "httptools": ("0.6.4", "0.10")}
+
+
+def installed_versions() -> dict[str, str]:
+    return {name: metadata.version(name) for name in KNOWN_VERSIONS}
+
+
+def unknown_versions(installed: Mapping[str, str]) -> str:
+    """Return a sentence that says that the fast path is off. Returns "" if the protocol knows these versions."""
+    if all(_numbers(low) <= _numbers(installed[name]) < _numbers(end) for name, (low, end) in KNOWN_VERSIONS.items()):
+        return ""
+    found = " and ".join(f"{name} {version}" for name, version in installed.items())
+    known = " and ".join(f"{name}>={low},<{end}" for name, (low, end) in KNOWN_VERSIONS.items())
+    return (
+        f"The fast path of predictions is off, and clients that stall within a request are kept: that is known to work "
+        f"with {known}, and here are {found}."
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
+if TYPE_CHECKING or not unknown_versions(installed_versions()):
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+else:  # another version may not have it
+    HttpToolsProtocol = asyncio.Protocol
+
+#: Names that uvicorn does not document, by themselves or by what they hold. A test looks for each of them in the
+#: installed uvicorn, and for uses of them elsewhere. These are of the server.
+SERVER_NAMES = ("capture_signals", "config", "started", "should_exit", "force_exit", "server_state.connections")
+
+#: Of the configuration, once it is loaded.
+CONFIG_NAMES = ("load", "loaded", "http_protocol_class", "ssl")
+
+#: Arguments of any of uvicorn's protocols, by name.
+PROTOCOL_ARGUMENTS = ("config", "server_state", "app_state")
+
+#: Of the HTTP protocol.
 PROTOCOL_NAMES = (
     *("connection_made", "connection_lost", "data_received", "pause_writing", "shutdown"),
     *("on_headers_complete", "on_response_complete", "url", "headers", "scope", "cycle", "pipeline", "config"),
@@ -32,6 +78,52 @@ CHECK_INTERVAL_S = 5.0
 MAX_HEADERS_BYTES = 65_536
 MAX_HEADERS = 100
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class Listener(uvicorn.Server):
+    """One listener of the server. The process handles signals for all."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it accepts connections, or has."""
+        return self.started
+
+    @property
+    def connected(self) -> int:
+        """The number of connections."""
+        return len(self.server_state.connections)
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Let `serve` return when the responses in progress are sent, or without waiting for them."""
+        self.should_exit = True
+        self.force_exit = at_once
+
+    def protocol(self, config: uvicorn.Config) -> asyncio.Protocol:
+        """Create a protocol for a connection that others accepted. It ends with the connections of this listener."""
+        if not config.loaded:
+            config.load()
+        create = cast("ProtocolFactory", config.http_protocol_class)
+        return create(config=config, server_state=self.server_state, app_state={})
+
+    def choose_by_sni(
+        self,
+        callback: Callable[[ssl.SSLObject, str | None, ssl.SSLContext], None],
+        choose: Callable[[Callable[[], asyncio.Protocol]], asyncio.Protocol],
+    ) -> None:
+        """Set the SNI callback of a TLS listener. `choose` creates its protocols, and gets the factory of its own."""
+        self.config.load()
+        create_own = cast("ProtocolFactory", self.config.http_protocol_class)
+
+        def create(**options: Any) -> asyncio.Protocol:
+            return choose(partial(create_own, **options))
+
+        self.config.http_protocol_class = cast("type[asyncio.Protocol]", create)
+        assert self.config.ssl is not None
+        self.config.ssl.sni_callback = callback
 
 
 class TimedProtocol(HttpToolsProtocol):

@@ -10,13 +10,8 @@ from typing import cast
 import pytest
 
 from trainshed.api.app import Api
-from trainshed.api.listener import (
-    HEADERS_TIMEOUT_S,
-    KNOWN_VERSIONS,
-    installed_versions,
-    listener_config,
-    unknown_versions,
-)
+from trainshed.api.listener import HEADERS_TIMEOUT_S, listener_config
+from trainshed.api.uvicorn_adapter import KNOWN_VERSIONS, installed_versions, unknown_versions
 from trainshed.server import _fast_path
 from trainshed.services.registry import Services
 

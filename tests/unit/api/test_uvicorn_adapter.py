@@ -3,15 +3,21 @@ request, or do not read the response."""
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import inspect
 import socket
+import subprocess
+import sys
 from typing import cast
 
 import pytest
+import uvicorn
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from trainshed.api import uvicorn_adapter
@@ -83,6 +89,9 @@ def test_every_undocumented_name_is_there(monkeypatch: pytest.MonkeyPatch) -> No
             [protocol] = Kept.found
             assert isinstance(protocol.cycle, RequestResponseCycle)
             absent = [name for name in uvicorn_adapter.PROTOCOL_NAMES if not _has(protocol, name)]
+            absent += [f"config.{name}" for name in uvicorn_adapter.CONFIG_NAMES if not _has(config, name)]
+            served = uvicorn.Server(config)
+            absent += [f"server.{name}" for name in uvicorn_adapter.SERVER_NAMES if not _has(served, name)]
             absent += [f"cycle.{name}" for name in uvicorn_adapter.CYCLE_NAMES if not _has(protocol.cycle, name)]
             exchange = FastPathExchange(
                 protocol, cast(PredictionGateway, None), cast(PredictTarget, None), keep_alive=True
@@ -93,6 +102,50 @@ def test_every_undocumented_name_is_there(monkeypatch: pytest.MonkeyPatch) -> No
             await writer.wait_closed()
 
     asyncio.run(use())
+
+
+@pytest.mark.parametrize("protocol", [H11Protocol, HttpToolsProtocol])
+def test_every_protocol_has_the_arguments_that_it_is_created_with(protocol: type[asyncio.Protocol]) -> None:
+    """Besides them it needs none."""
+    parameters = inspect.signature(protocol).parameters
+    assert {name for name, each in parameters.items() if each.default is each.empty} == set(
+        uvicorn_adapter.PROTOCOL_ARGUMENTS
+    )
+
+
+def test_the_lists_have_what_is_used_of_server_and_configuration() -> None:
+    config = Config(Large(), log_config=None)
+    config.load()
+    documented = {"run", "serve", *inspect.signature(Config).parameters}
+    internals = {*dir(config), *dir(uvicorn.Server(config))} - documented - set(dir(object))
+    tree = ast.parse(inspect.getsource(uvicorn_adapter))
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    used |= set(vars(uvicorn_adapter.Listener))  # what it replaces
+    listed = _parts(*uvicorn_adapter.SERVER_NAMES, *uvicorn_adapter.CONFIG_NAMES)
+    assert listed - used == set(), "nothing uses them"
+    assert (used & internals) - listed - _parts(*uvicorn_adapter.PROTOCOL_NAMES) - set(dir(type)) == set()
+
+
+def _parts(*names: str) -> set[str]:
+    return {part for name in names for part in name.split(".")}
+
+
+def test_another_version_of_uvicorn_may_lack_its_protocol() -> None:
+    """The listener is there all the same, and serves without the fast path."""
+    code = """
+import sys, importlib.metadata as metadata
+installed = metadata.version
+metadata.version = lambda name: "0.999.1" if name == "uvicorn" else installed(name)
+sys.modules["uvicorn.protocols.http.httptools_impl"] = None
+from trainshed.api.listener import listener_config
+from trainshed.api.uvicorn_adapter import Listener, installed_versions, unknown_versions
+assert "uvicorn 0.999.1" in unknown_versions(installed_versions())
+config = listener_config(lambda scope: None, fast_path=None)
+Listener(config).protocol
+print(config.http)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("h11\n", "")
 
 
 def _has(subject: object, name: str) -> bool:

@@ -12,7 +12,8 @@ from pathlib import Path
 import uvloop
 
 from trainshed.api.app import Api
-from trainshed.api.listener import Listener, listener_config
+from trainshed.api.listener import listener_config
+from trainshed.api.uvicorn_adapter import Listener
 from trainshed.config import Home, Settings
 from trainshed.domain.models.hosting import ServingState
 from trainshed.gateway.routes import HostAddress, ModelRoute, Routes, VersionRoute
@@ -72,7 +73,7 @@ class RunningGateway:
     @property
     def connections(self) -> int:
         """The number of connected clients that the server knows of."""
-        return len(self._server.server_state.connections)
+        return self._server.connected
 
     def start(self) -> RunningGateway:
         self._thread.start()
@@ -81,7 +82,7 @@ class RunningGateway:
         return self
 
     def stop(self) -> None:
-        self._server.should_exit = True
+        self._server.stop()
         self._thread.join(_TIMEOUT_S)
 
     def publish(self, model: str, *hosts: HostAddress, version: str = "v1", project: str = "trainshed") -> None:
@@ -108,7 +109,7 @@ class RunningGateway:
         self.services.predictions.begin(self.control_plane)
         try:
             serving = asyncio.ensure_future(self._server.serve(sockets=[self._listener]))
-            while not self._server.started:
+            while not self._server.is_ready:
                 await asyncio.sleep(0.01)
             self._ready.set()
             await serving
