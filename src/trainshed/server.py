@@ -13,7 +13,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -156,6 +156,7 @@ def _describe(home: Home, settings: Settings, http: socket.socket, tls: socket.s
         pid=os.getpid(),
         home=str(home.path),
         version=__version__,
+        fast_path_off_reason=unknown_versions(installed_versions()),
     )
 
 
@@ -235,7 +236,7 @@ async def _run(
     interception: _Interception | None,
     ready: Callable[[], None],
 ) -> None:
-    fast_path = _fast_path(app, installed_versions())
+    fast_path = _fast_path(app, application.services.server)
     plain = Listener(listener_config(app, fast_path=fast_path))
     secure = Listener(listener_config(app, fast_path=fast_path, certificate=(certificates.chain, certificates.key)))
     proxy = None
@@ -273,12 +274,12 @@ async def _run(
             await proxy.close()
 
 
-def _fast_path(app: Api, installed: Mapping[str, str]) -> FastPath | None:
-    """The fast path. Logs the reason and returns None if it does not know these versions."""
-    reason = unknown_versions(installed)
-    if reason:
-        LOG.warning("server.fast_path_off reason=%s", reason)
-    return None if reason else app.fast_path
+def _fast_path(app: Api, info: ServerInfo) -> FastPath | None:
+    """The fast path. Logs the reason and returns None if it is off."""
+    if info.fast_path_off_reason:
+        LOG.warning("server.fast_path_off reason=%s", info.fast_path_off_reason)
+        return None
+    return app.fast_path
 
 
 class _RotatedStderr(logging.StreamHandler[TextIO]):

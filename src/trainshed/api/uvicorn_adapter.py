@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,14 +32,15 @@ def installed_versions() -> dict[str, str]:
 
 
 def unknown_versions(installed: Mapping[str, str]) -> str:
-    """Return a sentence that says that the fast path is off. Returns "" if the protocol knows these versions."""
+    """Return why the fast path is off, with the remedy. Returns "" if the protocol knows these versions."""
     if all(_numbers(low) <= _numbers(installed[name]) < _numbers(end) for name, (low, end) in KNOWN_VERSIONS.items()):
         return ""
     found = " and ".join(f"{name} {version}" for name, version in installed.items())
-    known = " and ".join(f"{name}>={low},<{end}" for name, (low, end) in KNOWN_VERSIONS.items())
+    known = [f"{name}>={low},<{end}" for name, (low, end) in KNOWN_VERSIONS.items()]
     return (
         f"The fast path of predictions is off, and clients that stall within a request are kept: that is known to work "
-        f"with {known}, and here are {found}."
+        f"with {' and '.join(known)}, and here are {found}. Run `pip install {shlex.join(known)}` in the environment "
+        f"of the server, then `trainshed down` and `trainshed up`."
     )
 
 

@@ -31,6 +31,7 @@ class ServerProcess:
     pid: int
     home: str
     version: str
+    fast_path_off_reason: str  #: with the remedy; empty if predictions have the fast path
 
 
 def running(home: Home) -> ServerProcess | None:

@@ -22,6 +22,7 @@ class ServerInfo:
     pid: int
     home: str
     version: str
+    fast_path_off_reason: str  #: with the remedy; empty if predictions have the fast path
 
     def body(self) -> dict[str, Any]:
         return {
@@ -30,6 +31,7 @@ class ServerInfo:
             "pid": self.pid,
             "home": self.home,
             "version": self.version,
+            "fastPathOffReason": self.fast_path_off_reason,
         }
 
 

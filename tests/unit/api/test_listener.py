@@ -14,6 +14,7 @@ from trainshed.api.listener import HEADERS_TIMEOUT_S, listener_config
 from trainshed.api.uvicorn_adapter import KNOWN_VERSIONS, installed_versions, unknown_versions
 from trainshed.server import _fast_path
 from trainshed.services.registry import Services
+from trainshed.services.server import ServerInfo
 
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 OTHER = installed_versions() | {"uvicorn": "0.999.1"}
@@ -48,18 +49,24 @@ def test_any_other_version_is_named_with_those_that_are_known(name: str, version
     reason = unknown_versions(installed_versions() | {name: version})
     assert reason.startswith("The fast path of predictions is off")
     assert f"{name} {version}" in reason
-    assert f"{name}>={KNOWN_VERSIONS[name][0]},<{KNOWN_VERSIONS[name][1]}" in reason
+    known = " ".join(f"'{each}>={low},<{end}'" for each, (low, end) in KNOWN_VERSIONS.items())
+    assert f"`pip install {known}`" in reason
 
 
 def test_the_server_says_that_the_fast_path_is_off(caplog: pytest.LogCaptureFixture) -> None:
     app = api()
+    known, other = (
+        ServerInfo(url="", tls_url="", pid=1, home="", version="", fast_path_off_reason=unknown_versions(versions))
+        for versions in (installed_versions(), OTHER)
+    )
     with caplog.at_level(logging.INFO, logger="trainshed.server"):
-        assert _fast_path(app, installed_versions()) is app.fast_path
+        assert _fast_path(app, known) is app.fast_path
         assert caplog.messages == []
-        assert _fast_path(app, OTHER) is None
+        assert _fast_path(app, other) is None
     [message] = caplog.messages
     assert message.startswith("server.fast_path_off reason=The fast path of predictions is off")
     assert "uvicorn 0.999.1" in message
+    assert message.endswith(other.body()["fastPathOffReason"])
 
 
 @pytest.mark.parametrize("fast", [True, False])

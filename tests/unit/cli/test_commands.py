@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
+from trainshed.api.uvicorn_adapter import unknown_versions
 from trainshed.cli import main
 from trainshed.testing.processes.resources import cpu_s
 
@@ -157,8 +159,17 @@ def test_an_announcement_without_the_lock_is_not_believed(run: Any, home: Path) 
 def test_status_tells_of_the_server_that_holds_the_lock(run: Any, home: Path, held_lock: Path) -> None:
     (home / "server.json").write_text(json.dumps(_announcement(home, os.getpid())))
     told = json.loads(run("status", "--format", "json").stdout)
-    assert told == _announcement(home, os.getpid()) | {"console": "http://127.0.0.1:1/"}
+    said = {name: value for name, value in _announcement(home, os.getpid()).items() if name != "fast_path_off_reason"}
+    assert told == said | {"console": "http://127.0.0.1:1/"}
     assert run("status", "--format", "value(url,pid)").stdout == f"http://127.0.0.1:1\t{os.getpid()}\n"
+
+
+def test_status_says_that_the_fast_path_is_off(run: Any, home: Path, held_lock: Path) -> None:
+    reason = unknown_versions({"uvicorn": "0.999.1", "httptools": "0.999"})
+    announced = _announcement(home, os.getpid()) | {"fast_path_off_reason": reason}
+    (home / "server.json").write_text(json.dumps(announced))
+    assert json.loads(run("status", "--format", "json").stdout)["fast_path_off_reason"] == reason
+    assert yaml.safe_load(run("status").stdout)["fast_path_off_reason"] == reason
 
 
 def test_up_says_that_the_server_runs_already(run: Any, home: Path, held_lock: Path) -> None:
@@ -188,7 +199,7 @@ def test_down_leaves_a_lock_holder_alone_that_does_not_say_who_it_is(run: Any, h
 
 def _announcement(home: Path, pid: int) -> dict[str, Any]:
     urls = {"url": "http://127.0.0.1:1", "tls_url": "https://127.0.0.1:2"}
-    return urls | {"pid": pid, "home": str(home), "version": "0"}
+    return urls | {"pid": pid, "home": str(home), "version": "0", "fast_path_off_reason": ""}
 
 
 def test_settings_are_written_checked_read_and_removed(run: Any, home: Path) -> None:

@@ -21,6 +21,9 @@ class ServerBody(TypedDict):
     pid: Annotated[int, Example(4711)]
     home: Annotated[str, "The state folder.", Example("/home/ada/.trainshed")]
     version: Annotated[str, Example("0.1.0")]
+    fastPathOffReason: Annotated[
+        str, "Why predictions have no fast path, and what to do. Empty if they have it.", Example("")
+    ]
 
 
 class SettingBody(TypedDict):

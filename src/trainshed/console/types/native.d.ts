@@ -511,6 +511,7 @@ declare namespace Api {
     pid: number;
     home: string;
     version: string;
+    fastPathOffReason: string;
   }
 
   /** Who is signed in, and what there is to see. */

@@ -96,7 +96,9 @@ class RunningGateway:
             database = stack.enter_context(closing(Database(self.home.database)))
             runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
             database.migrate()
-            info = ServerInfo(url=self.url, tls_url="", pid=0, home=str(self.home.path), version="")
+            info = ServerInfo(
+                url=self.url, tls_url="", pid=0, home=str(self.home.path), version="", fast_path_off_reason=""
+            )
             nodes = NodeEndpoint(tls_url="https://127.0.0.1:1", authority="", serves_gs=False)
             application = build_application(self.home, self._settings, database, info, nodes)
             self.services, self.routes = application.services, application.routes
