@@ -19,7 +19,7 @@ REPLICA_EXITED = "replica_exited"  #: with another code than 0
 REPLICA_KILLED = "replica_killed"  #: by a signal that the supervisor did not send
 OUT_OF_MEMORY = "out_of_memory"  #: a replica
 NODE_LOST = "node_lost"  #: the machine of a replica
-TIME_LIMIT = "time_limit"  #: facts: limit_s
+TIME_LIMIT = "time_limit"
 CANCELLED = "cancelled"
 REAPER_LOST = "reaper_lost"
 SUPERVISOR_STOPPED = "supervisor_stopped"  #: by SIGTERM
@@ -27,24 +27,42 @@ SUPERVISOR_FAILED = "supervisor_failed"  #: message: its exception
 START_FAILED = "start_failed"  #: message: why a process can't be started
 INSTALL_FAILED = "install_failed"  #: of packages
 NODE_SETUP_FAILED = "node_setup_failed"  #: message: why a node can't be set up for a replica
-CONTAINER_TOOL_MISSING = "container_tool_missing"  #: facts: wanted, or broken and detail
-IMAGE_MISSING = "image_missing"  #: facts: image, tool, detail
-IMAGE_ARCHITECTURE = "image_architecture"  #: facts: image, tool, architecture, machine
+CONTAINER_TOOL_MISSING = "container_tool_missing"
+IMAGE_MISSING = "image_missing"
+IMAGE_ARCHITECTURE = "image_architecture"
 
 CAUSES = (
     *(REPLICA_EXITED, REPLICA_KILLED, OUT_OF_MEMORY, NODE_LOST, TIME_LIMIT, CANCELLED),
     *(REAPER_LOST, SUPERVISOR_STOPPED, SUPERVISOR_FAILED, START_FAILED, INSTALL_FAILED, NODE_SETUP_FAILED),
     *(CONTAINER_TOOL_MISSING, IMAGE_MISSING, IMAGE_ARCHITECTURE),
 )
+
+#: The facts that a cause may have. The other causes have none of their own.
+FACTS = {
+    TIME_LIMIT: ("limit_s",),
+    CONTAINER_TOOL_MISSING: ("wanted", "broken", "detail"),  # wanted, or the other two
+    IMAGE_MISSING: ("image", "tool", "detail"),
+    IMAGE_ARCHITECTURE: ("image", "tool", "architecture", "machine"),
+}
+#: What a replica ran that ended the job: a module, or a container.
+RAN_FACTS = ("module", "image", "command", "memory_limit_bytes")
+#: Of restarts, if their limit was reached.
+RESTART_FACTS = ("gang_restarts", "replica_restarts", "gang_size")
+
 INSTALLATION = "install"  #: the name of the failure of packages or images
 _FILE_MAX_BYTES = 64 * 1024
 
 
 class NodeFailureError(Exception):
-    """An error with the failure that it means for a job. The message is for the user."""
+    """An error with the failure that it means for a job. The message is for the user.
+
+    Raises `ValueError` if the cause has not these facts.
+    """
 
     def __init__(self, message: str, cause: str, output: str = "", **facts: Any) -> None:
         super().__init__(message)
+        if not set(facts) <= set(FACTS.get(cause, ())):
+            raise ValueError("%s has the facts %s" % (cause, ", ".join(FACTS.get(cause, ())) or "of none"))
         self.failure = {"cause": cause, "message": message, "output": output, "facts": facts}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,8 @@ from typing import Any
 import pytest
 
 from trainshed.config import Home
+from trainshed.domain.jobs import failure as failures
+from trainshed.domain.jobs import failure_text
 from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.failure_text import diagnose, error_message
 from trainshed.domain.jobs.job import Job
@@ -294,6 +298,42 @@ def test_every_cause_has_sentences_whatever_is_known_of_it(cause: FailureCause, 
 def test_the_supervisor_knows_no_other_causes() -> None:
     assert set(FailureCause) - set(node_failure.CAUSES) == {FailureCause.SUPERVISOR_LOST, FailureCause.LAUNCH_FAILED}
     assert set(node_failure.CAUSES) < set(FailureCause)
+
+
+def test_the_supervisor_knows_the_same_facts() -> None:
+    own = {cause: names for cause, names in failures.FACTS.items() if cause in node_failure.FACTS}
+    assert own == node_failure.FACTS
+    assert set(failures.FACTS) - set(own) == {FailureCause.CANCELLED}, "the server records who cancelled a job"
+    assert failures.RAN_FACTS == node_failure.RAN_FACTS
+    assert failures.RESTART_FACTS == node_failure.RESTART_FACTS
+
+
+def test_sentences_are_made_of_known_facts() -> None:
+    read: set[object] = set()
+    for node in ast.walk(ast.parse(inspect.getsource(failure_text))):
+        match node:
+            case ast.Compare(left=ast.Constant(value=name), ops=[ast.In() | ast.NotIn()], comparators=[subject]):
+                read |= {name} if ast.unparse(subject) in ("facts", "failure.facts") else set()
+            case ast.Subscript(value=subject, slice=ast.Constant(value=name)):
+                read |= {name} if ast.unparse(subject) in ("facts", "failure.facts") else set()
+            case ast.Call(func=ast.Attribute(value=subject, attr="get"), args=[ast.Constant(value=name), *_]):
+                read |= {name} if ast.unparse(subject) in ("facts", "failure.facts") else set()
+            case ast.Call(func=ast.Name(id="_amount"), args=[_, ast.Constant(value=name)]):
+                read.add(name)
+    known = {
+        *failures.RAN_FACTS,
+        *failures.RESTART_FACTS,
+        *(name for names in failures.FACTS.values() for name in names),
+    }
+    assert read - known == set()
+    assert known - read == {"tool"}, "only programs that read the API need it"
+
+
+def test_an_error_of_a_node_has_the_facts_of_its_cause() -> None:
+    error = node_failure.NodeFailureError("No.", node_failure.IMAGE_MISSING, image="a/b", tool="podman", detail="x")
+    assert Failure.parse(error.failure).facts == {"image": "a/b", "tool": "podman", "detail": "x"}
+    with pytest.raises(ValueError, match="image_missing has the facts image, tool, detail"):
+        node_failure.NodeFailureError("No.", node_failure.IMAGE_MISSING, picture="a/b")
 
 
 def test_braces_of_trainers_are_no_templates() -> None:

@@ -26,6 +26,7 @@ def explain(spec: dict[str, Any], replica: dict[str, Any], end: ExitStatus, tail
         seen["cause"] = failures.OUT_OF_MEMORY
     described = describe(spec, replica, end, tail, seen)
     assert (described["replica"], described["memory_peak_bytes"]) == (replica["name"], PEAK)
+    assert set(described["facts"]) <= {*failures.RAN_FACTS, *failures.RESTART_FACTS}
     return error_message(Failure.parse(described), spec["job"])
 
 

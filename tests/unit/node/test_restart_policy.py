@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from trainshed.node import failure
 from trainshed.node.process.exit_status import NODE_LOST, ExitStatus
 from trainshed.node.supervisor import restart_policy
 from trainshed.node.supervisor.restart_policy import (
@@ -110,6 +111,7 @@ def test_a_replica_that_is_always_lost_ends_the_job_after_the_limits(shape: str)
         assert step.known is not None
         facts = step.known["facts"]
         assert (facts["gang_restarts"], facts["replica_restarts"] == 5) == (3, not together)
+        assert set(facts) == set(failure.RESTART_FACTS)
 
 
 def test_a_new_gang_begins_all_counts_again() -> None:

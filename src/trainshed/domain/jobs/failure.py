@@ -18,29 +18,38 @@ class FailureCause(StrEnum):
     REPLICA_KILLED = "replica_killed"  #: by a signal that Trainshed did not send
     OUT_OF_MEMORY = "out_of_memory"  #: a replica
     NODE_LOST = "node_lost"  #: the machine of a replica
-    TIME_LIMIT = "time_limit"  #: facts: limit_s
-    CANCELLED = "cancelled"  #: facts: by, the user
+    TIME_LIMIT = "time_limit"
+    CANCELLED = "cancelled"
     REAPER_LOST = "reaper_lost"
     SUPERVISOR_STOPPED = "supervisor_stopped"  #: by SIGTERM
     SUPERVISOR_FAILED = "supervisor_failed"  #: message: its exception
     START_FAILED = "start_failed"  #: message: why a process can't be started
     INSTALL_FAILED = "install_failed"  #: of packages; output: the installer's
     NODE_SETUP_FAILED = "node_setup_failed"  #: message: why a node can't be set up for a replica
-    CONTAINER_TOOL_MISSING = "container_tool_missing"  #: facts: wanted, or broken and detail
-    IMAGE_MISSING = "image_missing"  #: facts: image, tool, detail
-    IMAGE_ARCHITECTURE = "image_architecture"  #: facts: image, tool, architecture, machine
+    CONTAINER_TOOL_MISSING = "container_tool_missing"
+    IMAGE_MISSING = "image_missing"
+    IMAGE_ARCHITECTURE = "image_architecture"
     SUPERVISOR_LOST = "supervisor_lost"  #: killed, and its replicas with it
     LAUNCH_FAILED = "launch_failed"  #: message: why the server can't launch the attempt
 
 
+#: The facts that a cause may have. The other causes have none of their own. A test compares them with `node.failure`.
+FACTS: Mapping[FailureCause, tuple[str, ...]] = {
+    FailureCause.TIME_LIMIT: ("limit_s",),
+    FailureCause.CANCELLED: ("by",),  # the user
+    FailureCause.CONTAINER_TOOL_MISSING: ("wanted", "broken", "detail"),  # wanted, or the other two
+    FailureCause.IMAGE_MISSING: ("image", "tool", "detail"),
+    FailureCause.IMAGE_ARCHITECTURE: ("image", "tool", "architecture", "machine"),
+}
+#: What a replica ran that ended the job: a module, or a container.
+RAN_FACTS = ("module", "image", "command", "memory_limit_bytes")
+#: Of restarts, if their limit was reached.
+RESTART_FACTS = ("gang_restarts", "replica_restarts", "gang_size")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why a job failed or was cancelled.
-
-    A replica that ended the job has the facts of what it ran (`module`, or `image`, `command` and
-    `memory_limit_bytes`), and of restarts if their limit was reached (`gang_restarts`, `replica_restarts`,
-    `gang_size`).
-    """
+    """Why a job failed or was cancelled. A replica that ended the job has `RAN_FACTS` and `RESTART_FACTS`."""
 
     cause: FailureCause
     replica: str = ""  #: the replica that ended the job, such as master-replica-0; empty if none did
@@ -49,7 +58,7 @@ class Failure:
     memory_peak_bytes: int | None = None  #: the largest sample of the replica
     message: str = ""  #: of the part that failed, for people; nothing searches it
     output: str = ""  #: the last output of user code or of a tool
-    facts: Mapping[str, str | int | float] = field(default_factory=dict)  #: more facts of the cause
+    facts: Mapping[str, str | int | float] = field(default_factory=dict)  #: more facts of the cause: `FACTS`
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Self:
