@@ -1,4 +1,7 @@
-"""No code recognises a sentence of ours. What happened is data; only the output of other programs is searched."""
+"""No code recognises a sentence of ours. What happened is data; only the output of other programs is searched.
+
+The console shows nothing of other programs that it searches, so its scripts search for no words at all.
+"""
 
 from __future__ import annotations
 
@@ -203,6 +206,76 @@ def test_no_module_searches_for_a_sentence_of_ours() -> None:
 )
 def test_a_search_for_one_is_found(code: str) -> None:
     assert found_in(ast.parse(code))
+
+
+# -- the console
+
+SCRIPTS = sorted((SOURCES / "console" / "assets" / "js").rglob("*.js"))
+_COMMENT = re.compile(r"/\*.*?\*/|(?:^|(?<=\s))//[^\n]*", re.DOTALL)
+_STRING = r"""(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\]|\\.)*`)"""
+_SCRIPT_SEARCH = re.compile(
+    r"\.(?:includes|startsWith|endsWith|indexOf|lastIndexOf|split|replace|replaceAll|match|matchAll|search)"
+    rf"\(\s*({_STRING}|\w+)"
+)
+_SCRIPT_COMPARISON = re.compile(rf"[!=]==?\s*({_STRING}|\w+)|({_STRING})\s*[!=]==|\bcase\s+({_STRING})")
+_SCRIPT_CONSTANT = re.compile(rf"\bconst (\w+) = ({_STRING})")
+_SCRIPT_PATTERN = re.compile(
+    r"(?:[(,=:?!&|\[{;]|\breturn|=>)\s*/((?:[^/\\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+)/"
+    rf"|\bRegExp\(\s*({_STRING})"
+)
+_SUBSTITUTION = re.compile(r"\$\{[^}]*\}")
+_NO_LITERAL = re.compile(r"\\.|\[(?:[^\]\\]|\\.)*\]")  #: escapes and classes of a pattern
+_WORD = re.compile(r"[A-Za-z]{2,}[.,:;]? | [A-Za-z]{2,}")  #: beside a space
+
+
+def words_searched(script: str) -> set[str]:
+    """The texts with words that a script searches for: with methods of strings, comparisons and patterns."""
+    code = _COMMENT.sub("", script)
+    constants = dict(_SCRIPT_CONSTANT.findall(code))
+    matches = [*_SCRIPT_SEARCH.finditer(code), *_SCRIPT_COMPARISON.finditer(code)]
+    found = [next(filter(None, match.groups())) for match in matches]
+    texts = {_SUBSTITUTION.sub("", constants.get(text, text)) for text in found}
+    patterns = {next(filter(None, match.groups())) for match in _SCRIPT_PATTERN.finditer(code)}
+    return {text for text in texts if _WORD.search(text)} | {
+        pattern for pattern in patterns if _WORD.search(_NO_LITERAL.sub("", pattern))
+    }
+
+
+def test_no_script_of_the_console_searches_for_words() -> None:
+    assert len(SCRIPTS) > 50
+    assert {path.name: found for path in SCRIPTS if (found := words_searched(path.read_text()))} == {}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'if (message.includes("does not answer")) {}',
+        "if (error.message.startsWith('No server')) {}",
+        'const MARK = "Wait for it with: ";\nconst at = text.indexOf(MARK);',
+        "const [, path] = /^Field: (\\S+) Error: ([^]*)$/.exec(messageOf(error)) ?? [];",
+        "return /\\bwith: (trainshed [^]*)/.test(text);",
+        'if (messageOf(error) === "It is gone.") {}',
+        'switch (text) { case "It is gone.": }',
+        'new RegExp("was cancelled by (.*)")',
+    ],
+)
+def test_a_search_of_a_script_is_found(code: str) -> None:
+    assert words_searched(code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "// text.includes('a b')",
+        'name.split(",") + x.replaceAll("_", " ") === "READY"',
+        "const half = all / 2 / count; // of the rest / of all",
+        "/^[2-9 a-z]/.test(each)",
+        'h("p", null, "It is gone.")',
+        "if (height !== `${Math.max(10 - top, 0)}px`) {}",
+    ],
+)
+def test_what_a_script_says_is_no_search(code: str) -> None:
+    assert words_searched(code) == set()
 
 
 def test_other_sentences_change_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,7 @@ SIGNS = (
         r"(?:NotFoundError|FileNotFoundError|No such file|does not exist|No files? (?:found|match)|NOT_FOUND|404)"
         r".*?(?P<uri>gs://(?P<bucket>[\w.-]+)[^\s'\";,\])]*)|(?P<other>gs://(?P<there>[\w.-]+)\S*?);? No such file",
         "There is no {uri}{other}.",
-        "Check the address. See what is there with: trainshed buckets ls gs://{bucket}{there}/",
+        "Check the address. See what is there with `trainshed buckets ls gs://{bucket}{there}/`.",
     ),
     _sign(
         "file",

@@ -80,7 +80,7 @@ class Model:
         if not previous:
             raise FailedPreconditionError(
                 f"Model {self.id} has no version to go back to: its default was never another one that is still "
-                f"there. Choose a version with: trainshed versions set-default VERSION --model {self.id}"
+                f"there. Choose a version with `trainshed versions set-default VERSION --model {self.id}`."
             )
         return self.with_default(previous[0])
 
@@ -104,13 +104,13 @@ class Model:
         if version.id in self.split:
             raise FailedPreconditionError(
                 f"Version {version.id} gets {self.split[version.id]} % of the requests to model {self.id}. End the "
-                f"split first, with: trainshed models split {self.id} --end"
+                f"split first, with `trainshed models split {self.id} --end`."
             )
         others = [other for other in versions if other.id != version.id and other.state is not VersionState.DELETING]
         if version.id == self.default_version and others:
             raise FailedPreconditionError(
                 f"Version {version.id} is the default version of model {self.id}, which has other versions. Make "
-                f"another one the default first, with: trainshed versions set-default VERSION --model {self.id}"
+                f"another one the default first, with `trainshed versions set-default VERSION --model {self.id}`."
             )
 
     def without_version(self, version_id: str, remaining: Sequence[Version]) -> Model:

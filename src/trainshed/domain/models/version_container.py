@@ -184,6 +184,6 @@ def batch_prediction_unsupported(model: str, *, field: str = "") -> FailedPrecon
     """The error for a batch prediction with a container."""
     return FailedPreconditionError(
         f"What would predict the rows is a custom container, and batch predictions load models themselves. Send the "
-        f"rows as requests, such as with: trainshed predict --model {model} --json-instances FILE",
+        f"rows as requests, such as with `trainshed predict --model {model} --json-instances FILE`.",
         field=field,
     )

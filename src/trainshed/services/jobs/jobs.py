@@ -208,7 +208,7 @@ class Jobs:
         if missing:
             raise FailedPreconditionError(
                 f"The provided GCS paths cannot be read: {', '.join(missing[:5])}. Each must be an object in a bucket "
-                f"of project {project}. List what there is with: trainshed buckets ls gs://BUCKET",
+                f"of project {project}. List what there is with `trainshed buckets ls gs://BUCKET`.",
                 field="package_uris",
             )
         if training.job_dir:
@@ -223,7 +223,7 @@ class Jobs:
         if missing:
             raise FailedPreconditionError(
                 f"No object matches {', '.join(missing[:5])}. Each path must match at least one in a bucket of project "
-                f"{project}. List what there is with: trainshed buckets ls gs://BUCKET",
+                f"{project}. List what there is with `trainshed buckets ls gs://BUCKET`.",
                 field="input_paths",
             )
         if not prediction.uri:
@@ -248,7 +248,7 @@ class Jobs:
         if not self._checks.uri_checker.owns(project, bucket):
             raise FailedPreconditionError(
                 f"The bucket gs://{bucket} does not exist in project {project}. "
-                f"Make it with: trainshed buckets mb gs://{bucket}",
+                f"Make it with `trainshed buckets mb gs://{bucket}`.",
                 field=field,
             )
 

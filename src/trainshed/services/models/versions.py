@@ -233,7 +233,7 @@ class Versions:
         if uri and not self._checks.uri_checker.folder_readable(project, uri, field="version.deployment_uri"):
             raise FailedPreconditionError(
                 f"There are no files in {uri}. It must be a folder in a bucket of project {project} that holds the "
-                f"exported model. List what there is with: trainshed buckets ls gs://BUCKET",
+                f"exported model. List what there is with `trainshed buckets ls gs://BUCKET`.",
                 field="version.deployment_uri",
             )
         field = "version.package_uris"
@@ -257,7 +257,7 @@ class Versions:
         if not self._checks.uri_checker.owns(project, bucket):
             raise FailedPreconditionError(
                 f"The bucket gs://{bucket} does not exist in project {project}. "
-                f"Make it with: trainshed buckets mb gs://{bucket}",
+                f"Make it with `trainshed buckets mb gs://{bucket}`.",
                 field=field,
             )
 

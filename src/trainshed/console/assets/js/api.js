@@ -3,19 +3,25 @@
 
 /** An error response, or a network error with `status` 0. */
 export class ApiError extends Error {
-  /** @param {number} status @param {string} message @param {string} [reason] */
-  constructor(status, message, reason = "") {
+  /**
+   * @param {number} status
+   * @param {string} message
+   * @param {string} [reason]
+   * @param {{field: string, description: string}} [violation] the field of the request that was refused, and why
+   */
+  constructor(status, message, reason = "", violation = undefined) {
     super(message);
     this.name = "ApiError";
     this.status = status;
     this.reason = reason;
+    this.violation = violation;
   }
 }
 
 const SESSION = "/trainshed/v1/session";
 /** Required for changes by a session: pages of other origins can't send it. */
 const OWN_PAGE = { "x-trainshed-console": "1" };
-const NO_ANSWER = "The server does not answer. Look whether it runs with: trainshed status";
+const NO_ANSWER = "The server does not answer. `trainshed status` says whether it runs.";
 
 /** @typedef {string | number | boolean | null | undefined} Param */
 /** @typedef {Record<string, Param | Param[]>} Params */
@@ -185,7 +191,8 @@ function refused(status, body, quiet = false) {
   try {
     const error = JSON.parse(body).error;
     if (typeof error === "string") return new ApiError(status, error);
-    return new ApiError(status, error.message, error.errors?.[0]?.reason ?? error.status ?? "");
+    const reason = error.errors?.[0]?.reason ?? error.status ?? "";
+    return new ApiError(status, error.message, reason, error.details?.[0]?.fieldViolations?.[0]);
   } catch {
     return new ApiError(status, `The server answered with status ${status}, and without a reason.`);
   }

@@ -115,10 +115,9 @@ export function errorBox(error) {
   );
 }
 
-/** A text in which a command after `with: ` is formatted as code. @param {string} text */
+/** A text in which what stands between backticks is formatted as code. @param {string} text */
 export function sentences(text) {
-  const [, before, command] = /^([^]*\bwith: )(trainshed [^]*?)\.?$/.exec(text) ?? [];
-  return command === undefined ? [text] : [before, h("code", null, command)];
+  return text.split(/`([^`]+)`/).map((part, at) => (at % 2 === 1 ? h("code", null, part) : part));
 }
 
 /**

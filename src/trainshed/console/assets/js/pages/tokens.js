@@ -195,7 +195,7 @@ function create(ctx, refresh) {
   const life = h(
     "select",
     { class: "select" },
-    LIVES.map(([text, seconds]) => h("option", { value: String(seconds), selected: text === "30 days" }, text)),
+    LIVES.map(([text, seconds]) => h("option", { value: String(seconds), selected: seconds === 30 * DAY_S }, text)),
   );
   const run = async () => {
     const body = {

@@ -20,7 +20,7 @@ const GANG = [
   ["parameterServerCount", "Parameter servers"],
   ["parameterServerType", "Machine type of parameter servers"],
 ];
-// field names in error messages -> inputs of the form
+// field names in errors -> inputs of the form
 /** @type {Record<string, keyof CloneForm["fields"]>} */
 const INPUTS = {
   job_id: "name",
@@ -261,13 +261,13 @@ class CloneForm {
    */
   blame(error) {
     for (const each of Object.values(this.fields)) each.problem.hidden = true;
-    const [, path, sentence] = /^Field: (\S+) Error: ([^]*)$/.exec(messageOf(error)) ?? [];
+    const refused = error instanceof ApiError ? error.violation : undefined;
     const taken = error instanceof ApiError && error.status === 409;
-    const last = path?.split(".").find((part) => isKey(INPUTS, part));
+    const last = refused?.field.split(".").find((part) => isKey(INPUTS, part));
     const known = taken ? "name" : last === undefined ? undefined : INPUTS[last];
     const place = known === undefined || this.view !== "form" ? undefined : this.fields[known];
     if (!place?.node.isConnected) return false;
-    place.problem.textContent = sentence ?? messageOf(error);
+    place.problem.textContent = refused?.description ?? messageOf(error);
     place.problem.hidden = false;
     place.input.focus();
     return true;
