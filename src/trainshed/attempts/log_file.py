@@ -290,7 +290,9 @@ def _parse(raw: _Raw, not_before_us: int) -> LogRecord | None:
 
 
 def _json(data: bytes) -> Any:
-    """The value. Returns None if it is invalid. Escapes lone surrogates, which strict JSON does not allow."""
+    """The object. Returns None if it is invalid. Escapes lone surrogates, which strict JSON does not allow."""
+    if data.lstrip()[:1] != b"{":  # most garbage, which may be much: parsing it twice costs far more
+        return None
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
