@@ -81,6 +81,7 @@ class AttemptSpec:
     grace_s: float
     max_running_s: float
     log_limit_bytes: int
+    backoff_factor: float = 1.0  #: of the pauses before a replica's restarts
     warm: bool = True  #: whether it may start from a warm process
     containers: ContainerSettings | None = None  #: if each replica has one
     remote: RemoteSpec | None = None  #: for remote replicas

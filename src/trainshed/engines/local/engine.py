@@ -197,6 +197,7 @@ def render(attempt: AttemptSpec, *, uv: Path, cluster: Mapping[str, Any] | None 
         "grace_s": attempt.grace_s,
         "max_running_s": attempt.max_running_s,
         "log_limit_bytes": attempt.log_limit_bytes,
+        "backoff_factor": attempt.backoff_factor,
     }
     return spec if cluster is None else spec | {"cluster": dict(cluster)}
 

@@ -304,13 +304,13 @@ class Supervisor:
         )
         self._history = self._history.after(name, decision)
         if decision.word == END:
-            blame = "" if status.ok else name
-            self._end(JobEnd(decision.outcome, self._spec["grace_s"], decision.known, blame))
+            self._end(JobEnd(decision.outcome, self._spec["grace_s"], decision.known, "" if status.ok else name))
         elif decision.word == HOLD:
             self._undecided.append(name)
             self._decide_at = min(self._decide_at, now + CAUSE_WAIT_S)
         elif decision.word != GO_ON:
-            self._plan_restart(name, status, decision.word == RESTART_GANG, now + decision.delay_s)
+            delay_s = decision.delay_s * self._spec.get("backoff_factor", 1.0)
+            self._plan_restart(name, status, decision.word == RESTART_GANG, now + delay_s)
         if status.lost:
             undecided, self._undecided, self._decide_at = self._undecided, [], _NEVER
             for each in undecided:
