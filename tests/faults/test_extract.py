@@ -186,6 +186,9 @@ def test_a_zip_cut_short_or_damaged_is_noticed(tmp_path: Path, into: Path) -> No
         check(str(tmp_path / "bad.zip"))
 
 
+MEMBERS_LIMIT = 2000  #: of archives whose members are written until then; the usual limit is ten times that
+
+
 def _big_tar(path: Path, write: Callable[[gzip.GzipFile], None]) -> Path:
     with gzip.GzipFile(path, "wb", compresslevel=1) as out:
         write(out)
@@ -220,14 +223,14 @@ def _bomb_folder(out: gzip.GzipFile) -> None:
 
 
 def _bomb_members(out: gzip.GzipFile) -> None:
-    for n in range(21_000):
+    for n in range(MEMBERS_LIMIT + 1000):
         out.write(tarfile.TarInfo(f"m{n}").tobuf(tarfile.GNU_FORMAT))
 
 
 def _bomb_headers(out: gzip.GzipFile) -> None:
     header = tarfile.TarInfo("PaxHeader")
     header.type, header.size = tarfile.XGLTYPE, 0
-    for _ in range(21_000):
+    for _ in range(MEMBERS_LIMIT + 1000):
         out.write(header.tobuf(tarfile.GNU_FORMAT))
 
 
@@ -243,19 +246,19 @@ def _zip_members(path: Path) -> Path:
 
 @pytest.mark.parametrize("bomb", [_bomb_file, _bomb_header, _bomb_folder, _bomb_members, _bomb_headers])
 def test_a_bomb_is_refused_in_little_memory(tmp_path: Path, into: Path, bomb: Callable[[gzip.GzipFile], None]) -> None:
-    _refused_in_little_memory(_big_tar(tmp_path / "bomb.tar.gz", bomb), into)
+    _refused_in_little_memory(_big_tar(tmp_path / "bomb.tar.gz", bomb), into, members=MEMBERS_LIMIT)
 
 
 def test_a_zip_of_countless_members_is_refused_in_little_memory(tmp_path: Path, into: Path) -> None:
-    _refused_in_little_memory(_zip_members(tmp_path / "bomb.zip"), into)
+    _refused_in_little_memory(_zip_members(tmp_path / "bomb.zip"), into, members=Limits().members)
 
 
-def _refused_in_little_memory(archive: Path, into: Path) -> None:
+def _refused_in_little_memory(archive: Path, into: Path, *, members: int) -> None:
     code = (
-        "import resource, sys\n"
-        "from trainshed.node.archives.extract import BadArchiveError, extract\n"
+        "import sys\n"
+        "from trainshed.node.archives.extract import BadArchiveError, Limits, extract\n"
         "try:\n"
-        "    extract(sys.argv[1], sys.argv[2])\n"
+        "    extract(sys.argv[1], sys.argv[2], Limits(members=int(sys.argv[3])))\n"
         "except BadArchiveError as exc:\n"
         "    print(exc)\n"
         "    sys.exit(7)\n"
@@ -266,13 +269,18 @@ def _refused_in_little_memory(archive: Path, into: Path) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 
     done = subprocess.run(
-        [sys.executable, "-c", code, archive, into], preexec_fn=limit, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, archive, into, str(members)],
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 7, done.stderr
     assert sum(path.stat().st_size for path in into.rglob("*")) < 64 << 20
 
 
 def test_limits_can_be_set(tmp_path: Path, into: Path) -> None:
+    assert Limits().members == 20_000
     archive = str(_tar(tmp_path / "a.tar.gz", _file("a", b"1" * 100), _file("b", b"1" * 100)))
     check(archive, Limits(members=2, size=200))
     with pytest.raises(BadArchiveError, match="more than 1 members"):
