@@ -386,7 +386,8 @@ print("SEEN " + json.dumps({
 DRAW = "import numpy, tensorflow as tf\nprint('DRAWN', numpy.random.rand(), float(tf.random.normal([])), flush=True)"
 
 
-@pytest.fixture(scope="module", params=["2.21", "2.15"])
+# 2.21 shows all of this in every run.
+@pytest.fixture(scope="module", params=["2.21", pytest.param("2.15", marks=pytest.mark.soak)])
 def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shed]:
     """A warm process of a runtime with TensorFlow, ready."""
     python = runtime_python(request.param)
@@ -452,5 +453,5 @@ def test_no_two_jobs_draw_the_same_numbers(framework: Shed) -> None:
 
 @pytest.mark.timeout(900)
 def test_a_job_that_sets_what_an_import_reads_starts_cold(framework: Shed) -> None:
-    done = framework.run("odd", "import tensorflow", TF_ENABLE_ONEDNN_OPTS="0")
+    done = framework.run("odd", "pass", TF_ENABLE_ONEDNN_OPTS="0")
     assert framework.start(done) == "cold"
