@@ -156,11 +156,10 @@ def test_one_of_a_hundred_creates_wins(shared: RunningServer) -> None:
 def test_readers_among_writers_get_whole_objects_of_their_generation(shared: RunningServer) -> None:
     written: dict[str, str] = {}
     generations: set[str] = set()  # that were read
-    begun = time.monotonic()
+    deadline = time.monotonic() + 90
 
     def going() -> bool:
-        passed = time.monotonic() - begun
-        return passed < 3 or (passed < 90 and len(generations) <= 3)
+        return len(generations) <= 30 and time.monotonic() < deadline
 
     def write(worker: int) -> None:
         while going():
@@ -186,7 +185,7 @@ def test_readers_among_writers_get_whole_objects_of_their_generation(shared: Run
             writer.result()
         seen = [pair for reader in readers for pair in reader.result()]
     first = base64.b64encode(hashlib.md5(b"first").digest()).decode()
-    assert len(generations) > 3
+    assert len(generations) > 30
     assert all(written.get(generation, first) == digest for generation, digest in seen)
 
 
@@ -244,7 +243,7 @@ def peak_of(server: RunningServer, size: int, path: str) -> int:
 
 def test_a_large_object_costs_little_memory(own_server: RunningServer) -> None:
     own_server.call("POST", "/storage/v1/b?project=fault-objects", {"name": BUCKET})
-    assert peak_of(own_server, 300 << 20, media("large")) < SLACK_BYTES
+    assert peak_of(own_server, 128 << 20, media("large")) < SLACK_BYTES
 
 
 @pytest.mark.soak
@@ -284,7 +283,11 @@ def test_a_full_disk_stores_nothing_and_heals(small_disk: Path) -> None:
     put("kept", bytes(1 << 20))
 
 
-def test_a_server_killed_while_it_composes_copies_and_deletes_leaves_whole_objects(own_server: RunningServer) -> None:
+# One kill in every run. More of them, each at another moment, are more of the same.
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.soak)])
+def test_a_server_killed_while_it_composes_copies_and_deletes_leaves_whole_objects(
+    own_server: RunningServer, kills: int
+) -> None:
     server = own_server
     server.call("POST", "/storage/v1/b?project=fault-objects", {"name": BUCKET})
     sources = {f"source-{number}": os.urandom(700_000 + number) for number in range(3)}
@@ -313,7 +316,7 @@ def test_a_server_killed_while_it_composes_copies_and_deletes_leaves_whole_objec
                 assert status in (200, 204, 404), (method, path, status)
                 done.append(status)
 
-    for kill in range(3):
+    for kill in range(kills):
         done: list[int] = []
         going = threading.Event()
         going.set()

@@ -104,7 +104,7 @@ class TestBodies:
 
     def test_a_compressed_body_is_refused_unread(self, shed: RunningGateway, host: FakeHost) -> None:
         before = len(host.seen)
-        bomb = gzip.compress(b"[" * (50 << 20))
+        bomb = gzip.compress(b"[" * (5 << 20))  # five times the limit
         status, body = ask(shed, bomb, **{"content-encoding": "gzip"})
         assert (status, "Content-Encoding" in json.dumps(body)) == (400, True)
         assert len(host.seen) == before
@@ -157,9 +157,11 @@ class TestBodies:
 class TestTime:
     @pytest.fixture
     def timeout_s(self) -> float:
-        return 5.0
+        return 3.0
 
-    def test_a_request_ends_at_its_deadline_and_others_go_on(self, shed: RunningGateway, host: FakeHost) -> None:
+    def test_a_request_ends_at_its_deadline_and_others_go_on(
+        self, shed: RunningGateway, host: FakeHost, timeout_s: float
+    ) -> None:
         async def hang_on_two(kind: int, body: bytes) -> tuple[int, bytes]:
             if b"2" in body:
                 await asyncio.sleep(300)
@@ -172,8 +174,9 @@ class TestTime:
         hanging.start()
         while hanging.is_alive():
             assert ask(shed, {"instances": [1]})[0] == 200
+            hanging.join(0.05)
         assert results == [504]
-        assert time.monotonic() - began >= 5.0
+        assert time.monotonic() - began >= timeout_s
         assert shed.control_plane.unresponsive == []  # it answered others meanwhile
 
     def test_a_host_that_hangs_is_told_of(self, shed: RunningGateway, host: FakeHost) -> None:
