@@ -73,19 +73,61 @@ def postgresql() -> Iterator[str]:
         shutil.rmtree(folder)
 
 
+_TEMPLATE = "migrated"
+
+
+def _create(url: str, name: str, *, template: str = "template1") -> str:
+    """Make a database of the PostgreSQL server. Returns its URL."""
+    server = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT")
+    with server.connect() as connection:
+        connection.exec_driver_sql(f"create database {name} template {template}")
+    server.dispose()
+    return url.replace("/postgres?", f"/{name}?")
+
+
+def _migrate(database: Database) -> None:
+    try:
+        database.migrate()
+    finally:
+        database.close()
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite database to copy: all migrations take longer than most tests."""
+    path = tmp_path_factory.mktemp("migrated") / "state.db"
+    _migrate(Database(path))
+    return path
+
+
+@pytest.fixture(scope="session")
+def migrated_postgresql(postgresql: str) -> str:
+    """The URL of a PostgreSQL server with such a database."""
+    _migrate(Database(_create(postgresql, _TEMPLATE)))
+    return postgresql
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def bare_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """A database of each kind without any migration."""
+    if request.param == "sqlite":
+        opened = Database(tmp_path / "state.db")
+    else:
+        opened = Database(_create(request.getfixturevalue("postgresql"), f"test_{os.urandom(6).hex()}"))
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """An empty, migrated database of each kind."""
     if request.param == "sqlite":
-        opened = Database(tmp_path / "state.db")
+        opened = Database(Path(shutil.copy(request.getfixturevalue("migrated_file"), tmp_path / "state.db")))
     else:
-        url = request.getfixturevalue("postgresql")
-        name = f"test_{os.urandom(6).hex()}"
-        server = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT")
-        with server.connect() as connection:
-            connection.exec_driver_sql(f"create database {name}")
-        server.dispose()
-        opened = Database(url.replace("/postgres?", f"/{name}?"))
+        url = request.getfixturevalue("migrated_postgresql")
+        opened = Database(_create(url, f"test_{os.urandom(6).hex()}", template=_TEMPLATE))
     try:
         opened.migrate()
         yield opened

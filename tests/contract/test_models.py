@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -395,19 +395,13 @@ def rival(side: int, name: str) -> Callable[[Model, Sequence[Version]], ModelCha
     return decide
 
 
-@pytest.fixture
-def first_schema() -> Iterator[pytest.MonkeyPatch]:
-    """While this holds, databases get the first schema and no other."""
-    with pytest.MonkeyPatch.context() as patch:
-        first = database_module._migrations()[:1]
+def test_a_database_of_the_first_schema_moves_up(bare_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    database, first = bare_database, database_module._migrations()[:1]
+    with monkeypatch.context() as patch:
         patch.setattr(database_module, "_migrations", lambda: first)
-        yield patch
-
-
-def test_a_database_of_the_first_schema_moves_up(first_schema: pytest.MonkeyPatch, database: Database) -> None:
+        database.migrate()
     assert database.version() == 1
     ProjectStore(database).ensure("shed", now_us=1)
-    first_schema.undo()
     database.migrate()
     assert database.version() == len(database_module._migrations()) >= 2
     assert ProjectStore(database).find("shed") is not None
