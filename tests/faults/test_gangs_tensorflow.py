@@ -182,7 +182,7 @@ class Run:
             assert job["state"] in ("QUEUED", "PREPARING", "RUNNING"), (job, self._jobs.lines(self._job)[-30:])
             return look()
 
-        return eventually(still, good, within_s=WAIT_S, interval_s=0.1)  # it needs the processors more than we do
+        return eventually(still, good, within_s=WAIT_S)
 
     def restarts(self) -> list[RestartRecord]:
         return list(read_record(self._jobs.attempt(self._job)).restarts)

@@ -117,7 +117,7 @@ def wait_for(ml: Any, job_id: str, condition: Callable[[dict[str, Any]], bool]) 
         assert condition(found) or found["state"] not in ("FAILED", "SUCCEEDED"), found
         return found
 
-    return eventually(get, condition, within_s=120, interval_s=0.1)
+    return eventually(get, condition, within_s=120)
 
 
 def job(job_id: str, **changes: Any) -> dict[str, Any]:

@@ -9,7 +9,9 @@ from typing import TypeVar
 T = TypeVar("T")
 
 SETTLE_TIMEOUT_S = 90.0  #: for what takes a moment on an idle machine; tests share theirs
-POLL_INTERVAL_S = 0.01
+MIN_POLL_INTERVAL_S = 0.01
+MAX_POLL_INTERVAL_S = 0.1  #: once it has waited for a while: most reads are requests, and the cores are shared
+_INTERVAL_GROWTH = 0.05  #: part of the time waited so far
 
 
 def eventually(
@@ -17,16 +19,15 @@ def eventually(
     good: Callable[[T], object] = bool,
     *,
     within_s: float = SETTLE_TIMEOUT_S,
-    interval_s: float = POLL_INTERVAL_S,
     retry_on: type[Exception] | tuple[type[Exception], ...] = (),
     describe: Callable[[], object] | None = None,
 ) -> T:
-    """Return the first value of `read` that is `good`, and read again every `interval_s` until then.
+    """Return the first value of `read` that is `good`. Reads again until then, less often as time goes on.
 
     Errors of the types in `retry_on` count as no value. After `within_s`, fails with the last value or error, and with
     what `describe` returns then.
     """
-    deadline = time.monotonic() + within_s
+    began = time.monotonic()
     while True:
         try:
             value = read()
@@ -35,7 +36,8 @@ def eventually(
             seen = f"still {value!r}"
         except retry_on as exc:
             seen = f"still {type(exc).__name__}: {exc}"
-        if time.monotonic() >= deadline:
+        waited_s = time.monotonic() - began
+        if waited_s >= within_s:
             details = f"\n{describe()}" if describe is not None else ""
             raise AssertionError(f"{seen} after {within_s:g} s{details}")
-        time.sleep(interval_s)
+        time.sleep(min(max(_INTERVAL_GROWTH * waited_s, MIN_POLL_INTERVAL_S), MAX_POLL_INTERVAL_S))

@@ -78,4 +78,4 @@ def _wait_until_ready(port: int, process: subprocess.Popen[bytes]) -> None:
         socket.create_connection(("127.0.0.1", port), 1).close()
         return True
 
-    eventually(connects, within_s=START_TIMEOUT_S, interval_s=0.05, retry_on=OSError)
+    eventually(connects, within_s=START_TIMEOUT_S, retry_on=OSError)

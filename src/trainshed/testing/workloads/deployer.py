@@ -86,7 +86,6 @@ class Deployer:
             lambda: self.server.call("GET", f"/v1/{operation['name']}"),
             lambda current: current.get("done"),
             within_s=timeout_s,
-            interval_s=POLL_INTERVAL_S,
         )
 
     def deploy(self, version: str, uri: str, **body: Any) -> dict[str, Any]:

@@ -68,9 +68,7 @@ class Submitter:
     ) -> dict[str, Any]:
         """Wait until the job is in one of these states. Returns it."""
         ends = {*states, *TERMINAL_STATES}
-        body = eventually(
-            lambda: self.get(job), lambda body: body["state"] in ends, within_s=timeout_s, interval_s=0.05
-        )
+        body = eventually(lambda: self.get(job), lambda body: body["state"] in ends, within_s=timeout_s)
         assert body["state"] in states, f"Job {job} is {body['state']}, not {sorted(states)}: {body}"
         return body
 
