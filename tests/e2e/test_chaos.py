@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -83,6 +84,17 @@ def test_a_user_kills_a_worker_and_the_job_gets_over_it(server: RunningServer, j
     assert "Job survivor is SUCCEEDED." in answer["error"]["message"]
 
 
+@pytest.fixture(scope="module")
+def gang(jobs: Submitter) -> Iterator[str]:
+    """A job that runs, of which nothing is killed."""
+    jobs.submit("whole", TRAINER, **GANG)
+    jobs.wait("whole", ("RUNNING",))
+    yield "whole"
+    (jobs.attempt("whole") / "work" / "done").touch()
+    assert jobs.wait("whole")["state"] == "SUCCEEDED"
+    assert read_record(jobs.attempt("whole")).restarts == ()
+
+
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
@@ -94,15 +106,10 @@ def test_a_user_kills_a_worker_and_the_job_gets_over_it(server: RunningServer, j
         ({"kill": "worker-replica-0", "hard": True}, 400, 'Unknown name "hard"'),
     ],
 )
-def test_what_makes_no_sense_is_refused(
-    server: RunningServer, jobs: Submitter, body: Any, status: int, words: str, request: pytest.FixtureRequest
-) -> None:
-    job = f"refused_{request.node.callspec.indices['words']}"
-    jobs.submit(job, "print(1)", **GANG)
-    found, answer = _ask(server, job, body)
+def test_what_makes_no_sense_is_refused(server: RunningServer, gang: str, body: Any, status: int, words: str) -> None:
+    found, answer = _ask(server, gang, body)
     assert found == status
     assert words in answer["error"]["message"]
-    jobs.wait(job)
 
 
 def test_a_job_that_is_not_there_cannot_be_killed(server: RunningServer, jobs: Submitter) -> None:
