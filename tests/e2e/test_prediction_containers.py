@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -27,6 +26,7 @@ from trainshed.testing.workloads.deployer import Deployer
 
 PROJECT = "served-containers"
 NAME = "localhost/trainshed-tests/predictor:1"
+POLL_S = 0.3  #: between two lists of containers, each of which takes a process of some weight
 
 #: An HTTP server as users write them. It has been told where to listen and where its files are.
 PREDICTOR = """
@@ -163,27 +163,11 @@ def test_a_container_serves_a_version(deployer: Contained, image: str) -> None:
     assert deployer.ask("v1", "word") == (422, {"error": "numbers, please"})
 
 
-def test_it_is_told_what_ai_platform_tells(deployer: Contained, image: str) -> None:
-    told = {
-        "env": [{"name": "GREETING", "value": "hello $(AIP_VERSION_NAME)"}],
-        "command": ["python3", "/predictor.py"],
-        "args": ["$(GREETING)"],
-    }
-    deployer.contained("told", image, container={"image": image, **told}, machineType="n1-standard-2")
-    env = deployer.asked("told", "env")
-    assert env["GREETING"] == "hello told"
-    assert env["AIP_MODE"] == "PREDICTION"
-    assert env["AIP_STORAGE_URI"] == ""
-    assert env["AIP_PREDICT_ROUTE"] == "/v1/models/m/versions/told:predict"
-    assert env["AIP_MACHINE_TYPE"] == "n1-standard-2"
-    assert not [name for name in env if name.startswith("TRAINSHED")]
-
-
 def test_one_that_fails_says_why_in_its_own_words(deployer: Contained, runner: Podman | Docker, image: str) -> None:
     reason = deployer.refused(deployer.contain("bad", image, container={"image": image, "args": ["fail"]}))
     assert "The container ended with the exit status 1 before it was healthy." in reason
     assert "these weights are of another model" in reason
-    eventually(lambda: f"{PROJECT}/m/bad" in versions(runner, PROJECT), lambda there: not there)
+    eventually(lambda: f"{PROJECT}/m/bad" in versions(runner, PROJECT), lambda there: not there, interval_s=POLL_S)
 
 
 def test_an_image_that_can_not_be_had_is_told(deployer: Contained) -> None:
@@ -201,58 +185,56 @@ def test_a_container_that_dies_is_replaced(deployer: Contained, runner: Podman |
     runner("kill", name)
     deployer.until_answers("dies", 4)
     assert deployer.predict("dies", 4) == [8]
-    eventually(lambda: versions(runner, PROJECT).count(f"{PROJECT}/m/dies"), lambda count: count == 1)
+    eventually(
+        lambda: versions(runner, PROJECT).count(f"{PROJECT}/m/dies"), lambda count: count == 1, interval_s=POLL_S
+    )
 
 
-def test_several_hosts_and_sleep_are_as_for_other_versions(
+def test_several_hosts_sleep_and_wake_after_the_tag_moved_on(
     deployer: Contained, runner: Podman | Docker, image: str
 ) -> None:
-    deployer.contained("two", image, manualScaling={"nodes": 2})
+    """As those of other versions do; deleted, they leave nothing."""
+    moving = "localhost/trainshed-tests/moving:1"
+    runner("tag", image, moving)
+    deployer.contained("two", moving, manualScaling={"nodes": 2})
     eventually(lambda: [host["state"] for host in deployer.details("two")["hosts"]], lambda seen: seen == ["READY"] * 2)
     assert versions(runner, PROJECT).count(f"{PROJECT}/m/two") == 2
+    runner("tag", runner.base(), moving)
     deployer.finish(
         deployer.server.call(
             "PATCH", f"{deployer.path}/versions/two?updateMask=autoScaling", {"autoScaling": {"minNodes": 0}}
         )
     )
-    eventually(lambda: f"{PROJECT}/m/two" in versions(runner, PROJECT), lambda there: not there)
+    eventually(lambda: f"{PROJECT}/m/two" in versions(runner, PROJECT), lambda there: not there, interval_s=POLL_S)
     assert deployer.predict("two", 7) == [7]
+    deployer.finish(deployer.delete("two"))
+    assert f"{PROJECT}/m/two" not in versions(runner, PROJECT)
+    assert deployer.ask("two", 1)[0] == 404
 
 
-def test_the_tag_may_move_on(deployer: Contained, runner: Podman | Docker, image: str) -> None:
-    moving = "localhost/trainshed-tests/moving:1"
-    runner("tag", image, moving)
-    deployer.contained("pinned", moving, autoScaling={"minNodes": 0})
-    runner("tag", runner.base(), moving)
-    eventually(lambda: f"{PROJECT}/m/pinned" in versions(runner, PROJECT), lambda there: not there)
-    assert deployer.predict("pinned", 7) == [7]
-
-
-def test_a_version_that_is_deleted_leaves_nothing(deployer: Contained, runner: Podman | Docker, image: str) -> None:
-    deployer.contained("gone", image, weight=2)
-    deployer.finish(deployer.delete("gone"))
-    assert f"{PROJECT}/m/gone" not in versions(runner, PROJECT)
-    assert deployer.ask("gone", 1)[0] == 404
-
-
-def test_the_command_line_has_gclouds_flags(deployer: Contained, image: str) -> None:
+def test_it_is_told_what_ai_platform_tells_by_gclouds_flags(deployer: Contained, image: str) -> None:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "-m", "trainshed.cli", *words, "--project", PROJECT]
         return subprocess.run(argv, env=deployer.server.env(), capture_output=True, text=True, check=False)
 
     made = run(
-        *("versions", "create", "cli", "--model", "m", "--image", image),
-        *("--env-vars", "A=1,B=2", "--predict-route", "/p", "--health-route", "/h", "--args", "a,b"),
+        *("versions", "create", "told", "--model", "m", "--image", image, "--machine-type", "n1-standard-2"),
+        *("--env-vars", "A=1,GREETING=hello $(AIP_VERSION_NAME)", "--predict-route", "/p", "--health-route", "/h"),
+        *("--command", "python3,/predictor.py", "--args", "a,$(GREETING)"),
     )
     assert made.returncode == 0, made.stderr
-    env = deployer.asked("cli", "env")
-    assert (env["A"], env["B"], env["AIP_PREDICT_ROUTE"]) == ("1", "2", "/p")
-    shown = run("versions", "describe", "cli", "--model", "m")
-    assert f"Served by the container {image} (" in shown.stderr
-    assert json.loads(run("versions", "describe", "cli", "--model", "m", "--format", "json").stdout)["container"] == {
+    env = deployer.asked("told", "env")
+    assert (env["A"], env["GREETING"], env["AIP_PREDICT_ROUTE"]) == ("1", "hello told", "/p")
+    assert env["AIP_MODE"] == "PREDICTION"
+    assert env["AIP_STORAGE_URI"] == ""
+    assert env["AIP_MACHINE_TYPE"] == "n1-standard-2"
+    assert not [name for name in env if name.startswith("TRAINSHED")]
+    assert f"Served by the container {image} (" in run("versions", "describe", "told", "--model", "m").stderr
+    assert deployer.get("told")["container"] == {
         "image": image,
-        "args": ["a", "b"],
-        "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
+        "command": ["python3", "/predictor.py"],
+        "args": ["a", "$(GREETING)"],
+        "env": [{"name": "A", "value": "1"}, {"name": "GREETING", "value": "hello $(AIP_VERSION_NAME)"}],
     }
 
 
@@ -263,6 +245,9 @@ def test_the_python_client_deploys_containers(
     with trainshed.connect(project=PROJECT) as connected:
         model = connected.models.deploy("python", config={"container": {"image": image}})
         assert model.predict([3]) == [3]
+        [env] = model.predict(["env"])
+    assert env["AIP_PREDICT_ROUTE"].startswith("/v1/models/python/versions/")
+    assert env["AIP_PREDICT_ROUTE"].endswith(":predict")
 
 
 def test_nothing_is_left_of_a_server_that_was_killed(runner: Podman | Docker, image: str, tmp_path: Path) -> None:
@@ -273,7 +258,7 @@ def test_nothing_is_left_of_a_server_that_was_killed(runner: Podman | Docker, im
         deployer.contained("v1", image, weight=2)
         assert deployer.asked("v1", "env")["AIP_HTTP_PORT"] != "8080"
         server.kill()
-        eventually(lambda: versions(runner, project), lambda left: not left)
+        eventually(lambda: versions(runner, project), lambda left: not left, interval_s=POLL_S)
         server.start()
         deployer.until_answers("v1", 4)
         assert deployer.predict("v1", 4) == [8]
