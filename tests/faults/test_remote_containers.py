@@ -91,6 +91,8 @@ def test_a_container_whose_agent_was_killed_ends_before_the_next_one_starts(
     wait_until(lambda: not podman.containers(job), attempt)
 
 
+# In every run, replicas die with their supervisor in test_replica_proxies.py, and containers without their agent above.
+@pytest.mark.soak
 def test_nothing_is_left_when_the_supervisor_is_killed(attempt: GangRun, podman: Podman) -> None:
     attempt.started(2)
     supervisor = next(each["pid"] for each in attempt.journal() if each["event"] == "supervisor_started")
