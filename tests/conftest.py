@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from trainshed.runtimes.catalogue import DEFAULT_RUNTIME
 from trainshed.store import sqlite
 from trainshed.testing import cache
 from trainshed.testing.budget import StepTime, summary
 from trainshed.testing.clusters.containers import Docker, Podman
+from trainshed.testing.distribution import order, work_unit
 from trainshed.testing.processes.servers import RunningServer
 
 settings.register_profile("patient", deadline=None)  # a slow machine is not a failure
@@ -31,8 +34,7 @@ os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 # its callers wait.
 sqlite.BUSY_TIMEOUT_S = 90.0
 
-#: The longest files come first, so that both processes end at about the same time.
-FOLDERS = ("e2e", "faults", "browser", "contract", "wire", "unit")
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="session")
@@ -86,10 +88,21 @@ def framework_server(tmp_path_factory: pytest.TempPathFactory, podman: Podman) -
     assert running.close() == 0
 
 
+class FileScheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    """Each of the two processes takes the next file when it is free. Files that share a cluster go to one process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return work_unit(super()._split_scope(nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileScheduling | None:
+    return FileScheduling(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the tests by folder: each of the two processes takes the next file when it is free."""
-    tests = Path(__file__).parent
-    items.sort(key=lambda item: FOLDERS.index(item.path.relative_to(tests).parts[0]))
+    """Order the tests by file."""
+    items.sort(key=lambda item: order(item.path.relative_to(ROOT).as_posix()))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -15,20 +15,12 @@ from trainshed.engines.ray.bridge_process import BridgeProcess
 from trainshed.engines.shipping import ship
 from trainshed.errors import EngineUnavailableError
 from trainshed.testing.cache import RUNTIMES
-from trainshed.testing.clusters.gangs import GangRun, alive, make_runtime, wait_until
+from trainshed.testing.clusters.gangs import GangRun, alive, wait_until
 from trainshed.testing.clusters.ray import NodeSize, RayCluster, ray_environment
 from trainshed.testing.eventually import eventually
 
 MASTER, WORKER, PS = "master-replica-0", "worker-replica-0", "ps-replica-0"
 COUNTS = "for number in range({}):\n    print('line', number, flush=True)\n    time.sleep(0.02)\n"
-
-
-@pytest.fixture(scope="module")
-def cluster(scratch: Path) -> Iterator[RayCluster]:
-    make_runtime(scratch / "runtimes")
-    python = ray_environment(RUNTIMES)
-    with RayCluster(python, scratch, nodes=2, size=NodeSize(cpus=2, gpus=1), runtimes=scratch / "runtimes") as cluster:
-        yield cluster
 
 
 @pytest.fixture(scope="module")
@@ -68,20 +60,25 @@ def link_process(scratch: Path) -> int:
 
 
 def test_the_cluster_is_seen_with_all_its_nodes(cluster: RayCluster, link: BridgeProcess) -> None:
-    hosts = {cluster.head.host, *(node.host for node in cluster.nodes)}
-    seen = eventually(link.cluster, lambda seen: {node.host for node in seen.nodes} == hosts)
-    assert all(node.alive and node.total["CPU"] == 2 for node in seen.nodes)
+    hosts = sorted(machine.host for machine in (cluster.head, *cluster.nodes))
+    seen = eventually(
+        lambda: [node for node in link.cluster().nodes if node.alive],
+        lambda nodes: sorted(node.host for node in nodes) == hosts,
+    )
+    assert all(node.total["CPU"] == 2 for node in seen)
 
 
-def test_one_replica_runs_and_leaves_nothing(link: BridgeProcess, attempt: GangRun, scratch: Path) -> None:
-    attempt.launch("print('hello'); wait()", MASTER)
+def test_one_replica_is_told_its_devices_and_leaves_nothing(
+    link: BridgeProcess, attempt: GangRun, scratch: Path
+) -> None:
+    attempt.launch("print('devices', os.environ['CUDA_VISIBLE_DEVICES']); wait()", MASTER, resources={"GPU": 1})
     attempt.started(1)
     attempt.end(0)
     assert attempt.ended()["outcome"] == "SUCCEEDED"
-    assert "hello" in attempt.lines(MASTER)
+    assert "devices 0" in attempt.lines(MASTER)
     link.release(attempt.gang)
     link.release(attempt.gang)
-    all_there_is = {f"worker-replica-{number}": {"CPU": 2} for number in range(3)}
+    all_there_is = {f"worker-replica-{number}": {"CPU": 2, "GPU": 1} for number in range(3)}
     wait_until(lambda: link.reserve("trainshed/p/all/1", all_there_is, "SPREAD"), attempt)
     link.release("trainshed/p/all/1")
     assert attempt.gang not in (scratch / "home" / "bridge" / "log").read_text()  # there was no trouble
@@ -94,12 +91,6 @@ def test_room_is_there_or_waited_for(link: BridgeProcess) -> None:
     assert not link.reserve(large, {MASTER: {"CPU": 64}}, "PACK")
     link.release(large)
     link.release(small)
-
-
-def test_a_replica_is_told_which_devices_are_its_own(attempt: GangRun) -> None:
-    attempt.launch("print('devices', os.environ['CUDA_VISIBLE_DEVICES'])", MASTER, resources={"GPU": 1})
-    assert attempt.ended()["outcome"] == "SUCCEEDED"
-    assert "devices 0" in attempt.lines(MASTER)
 
 
 def test_a_gang_is_spread_and_knows_the_real_addresses(cluster: RayCluster, attempt: GangRun) -> None:

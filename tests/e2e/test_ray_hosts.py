@@ -10,8 +10,8 @@ import pytest
 
 from trainshed.config import Home
 from trainshed.engines.ray.bridge_process import BridgeProcess
-from trainshed.testing.cache import RUNTIMES, link_runtimes
-from trainshed.testing.clusters.ray import NodeSize, RayCluster, ray_environment
+from trainshed.testing.cache import link_runtimes
+from trainshed.testing.clusters.ray import RayCluster
 from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.callers import Callers
 from trainshed.testing.processes.servers import RunningServer
@@ -23,14 +23,6 @@ WAIT_S = 180.0
 CALLERS = 4
 
 pytestmark = pytest.mark.soak  # test_ray_jobs.py has a short one that is not
-
-
-@pytest.fixture(scope="module")
-def cluster(scratch: Path) -> Iterator[RayCluster]:
-    with RayCluster(
-        ray_environment(RUNTIMES), scratch, nodes=2, size=NodeSize(cpus=2, memory_gb=8), runtimes=RUNTIMES
-    ) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

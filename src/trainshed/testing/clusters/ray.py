@@ -23,6 +23,7 @@ from typing import Any
 from trainshed.node.process.ports import free_ports
 from trainshed.runtimes.uv import find_uv, uv_command
 from trainshed.testing.clusters.machines import Network, TestMachine
+from trainshed.testing.eventually import eventually
 
 RAY_VERSION = "2.58.0"
 PYTHON = "3.11"
@@ -126,6 +127,7 @@ class RayCluster:
         self.network = Network(scratch, namespaces=namespaces)
         self.head = self._machine("head")
         self.nodes = [self._machine(f"node-{number + 1}") for number in range(nodes)]
+        self._lost: list[TestMachine] = []  #: of the nodes, those that were killed or cut off
         self._ports = (6379, 10001) if self.network.isolated else free_ports(2)
         #: for Ray's files if /tmp is shared: the path of a socket must be short, and Ray's are deep
         self._short_tmp = None if self.network.isolated else Path(tempfile.mkdtemp(prefix="ray"))
@@ -175,14 +177,31 @@ class RayCluster:
 
     def kill_node(self, node: TestMachine) -> None:
         """Kill all processes of a node. Their connections are reset."""
+        self._lost.append(node)
         node.kill()
 
     def restart_node(self, node: TestMachine) -> None:
         """Start a killed node again, with its files."""
         self._start_node(node)
+        self._lost.remove(node)
+
+    def restore(self) -> None:
+        """Start each node again that was killed or cut off, and wait until the head sees all of them once."""
+        if not self._lost:
+            return
+        for node in self._lost.copy():
+            node.kill()  # what a cut has left of it
+            self.restart_node(node)
+        hosts = sorted(machine.host for machine in (self.head, *self.nodes))
+        eventually(
+            lambda: sorted(state["host"] for state in self.node_states() if state["alive"]),
+            lambda alive: alive == hosts,
+            within_s=_START_TIMEOUT_S,
+        )
 
     def cut_node(self, node: TestMachine) -> None:
         """Disconnect a node. It goes on, and nothing reaches it."""
+        self._lost.append(node)
         node.cut()
 
     def mend_node(self, node: TestMachine) -> None:
