@@ -21,6 +21,7 @@ from trainshed.node.process.exit_status import NODE_LOST
 from trainshed.node.remote import workspace
 from trainshed.node.remote.replica_proxy import GangAddresses
 from trainshed.testing.clusters.gangs import GangRun, alive, wait_until
+from trainshed.testing.eventually import eventually
 from trainshed.testing.fakes.local_bridge import LocalBridge
 
 MASTER, WORKER, PS = "master-replica-0", "worker-replica-0", "ps-replica-0"
@@ -247,7 +248,7 @@ def test_a_job_runs_from_when_its_first_replica_does_and_not_while_a_node_gets_r
         attempt.launch("wait()", MASTER, PS, max_running_s=2.5)
         told = "Runtime test is being built on this node. Waiting for it."
         wait_until(lambda: all(told in attempt.lines(name) for name in (MASTER, PS)), attempt)
-        time.sleep(2.7)
+        eventually(lambda: time.time() - attempt.journal()[-1]["t"] / 1e6, lambda waited_s: waited_s > 2.7)
         assert [event["event"] for event in attempt.journal()][-1] == "replica_started"
         (runtime / "complete.json").write_text("{}")
     assert attempt.ended()["outcome"] == "CANCELLED"
