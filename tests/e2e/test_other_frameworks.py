@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -53,7 +54,7 @@ jax.distributed.shutdown()
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submitter]:
     """A server that looks for wheels where the machine's pip does: a CPU build of PyTorch is often kept there."""
     scratch = tmp_path_factory.mktemp("frameworks")
@@ -78,7 +79,8 @@ def test_pytorch_ddp_by_gloo(jobs: Submitter) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_jax_distributed(jobs: Submitter) -> None:
+def test_jax_distributed(framework_server: RunningServer, tmp_path: Path) -> None:
+    jobs = Submitter(framework_server, "jax-gang", tmp_path)
     jobs.submit("jax", JAX, requires=["jax"], **GANG)
     done = jobs.wait("jax", timeout_s=800)
     assert done["state"] == "SUCCEEDED", done.get("errorMessage")
