@@ -11,56 +11,9 @@ from typing import Any
 import pytest
 
 from trainshed.testing.cache import runtime_python
+from trainshed.testing.workloads.saved_models import saved_models
 
 ROOT = Path(__file__).resolve().parents[2]
-
-MAKER = """
-import sys
-import numpy as np, tensorflow as tf
-v1, root = tf.compat.v1, sys.argv[1] + "/"
-
-class Model(tf.Module):
-    def __init__(self):
-        self.weights = tf.Variable(np.arange(12, dtype="f4").reshape(4, 3))
-    @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32, name="x")])
-    def score(self, x):
-        return {"scores": x @ self.weights, "best": tf.argmax(x @ self.weights, 1)}
-    @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32, name="x")])
-    def add(self, x):
-        return {"sum": tf.reduce_sum(x, 1)}
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([None], tf.int32)])
-    def types(self, p, q):
-        small, wide = tf.cast(q, tf.int8), tf.cast(q, tf.int64)
-        return {"double": tf.cast(p, tf.float64), "truth": q > 1, "small": small, "wide": wide}
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="s")])
-    def words(self, s):
-        return {"length": tf.strings.length(s)}
-    @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32, name="x")])
-    def strange(self, x):
-        return {"y": tf.raw_ops.Betainc(a=x, b=x, x=x)}
-
-model = Model()
-tf.saved_model.save(model, root + "two", signatures={"serving_default": model.score, "sum": model.add})
-tf.saved_model.save(model, root + "types", signatures=model.types)
-tf.saved_model.save(model, root + "words", signatures=model.words)
-tf.saved_model.save(model, root + "strange", signatures=model.strange)
-with tf.Graph().as_default(), v1.Session() as session:
-    x = v1.placeholder(tf.float32, [None, 4], name="x")
-    y = x @ v1.get_variable("w", initializer=np.arange(12, dtype="f4").reshape(4, 3))
-    best = tf.argmax(y, 1)
-    session.run(v1.global_variables_initializer())
-    def signature(name, **outputs):
-        info = v1.saved_model.build_tensor_info
-        given = {alias: info(tensor) for alias, tensor in outputs.items()}
-        return v1.saved_model.build_signature_def({name: info(x)}, given, "tensorflow/serving/predict")
-    builder = v1.saved_model.Builder(root + "names")
-    builder.add_meta_graph_and_variables(session, ["serve"], signature_def_map={
-        "serving_default": signature("inputs", scores=y, again=y, best=best),
-        "prediction": signature("inputs", scores=y, again=y, best=best),
-        "part": signature("image", winner=best),
-    })
-    builder.save()
-"""
 
 LOADER = """
 import json, sys
@@ -90,7 +43,7 @@ SCORES = [16.5, 20.0, 23.5]
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     python = runtime_python("2.21")
-    models, code = tmp_path_factory.mktemp("models"), tmp_path_factory.mktemp("code")
+    models, code = saved_models() / "openvino", tmp_path_factory.mktemp("code")
     (code / "trainshed_serving").symlink_to(ROOT / "src" / "trainshed" / "serving")
     env = {**os.environ, "PYTHONPATH": str(code), "TF_CPP_MIN_LOG_LEVEL": "3"}
     asked = {
@@ -102,7 +55,6 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "words": [],
         "strange": [],
     }
-    subprocess.run([python, "-c", MAKER, models], env=env, check=True, capture_output=True)
     done = subprocess.run([python, "-c", LOADER, models, json.dumps(asked)], env=env, check=True, capture_output=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
