@@ -12,30 +12,18 @@ import pytest
 
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.processes.shells import TRAINSHED, Shell
+from trainshed.testing.workloads.saved_models import saved_models
 
 PROJECT = "cli-models"
 BUCKET = f"gs://{PROJECT}"
 START = "Creating version (this might take a few minutes)..."
-
-#: y = factor * x, one folder for each factor
-LINEAR = """
-import sys
-from pathlib import Path
-import joblib, numpy, sklearn.linear_model
-for factor in (1, 2):
-    folder = Path(sys.argv[1], f"times{factor}")
-    folder.mkdir()
-    inputs = numpy.array([[0.0], [1.0]])
-    joblib.dump(sklearn.linear_model.LinearRegression().fit(inputs, factor * inputs[:, 0]), folder / "model.joblib")
-"""
 
 
 @pytest.fixture(scope="module")
 def shell(framework_server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Shell:
     found = Shell(framework_server, tmp_path_factory.mktemp("models"), PROJECT)
     found("buckets", "mb", BUCKET)
-    found.in_runtime("2.21", LINEAR, found.folder)
-    found("buckets", "cp", "-r", "times1", "times2", BUCKET)
+    found("buckets", "cp", "-r", saved_models() / "times1", saved_models() / "times2", BUCKET)
     return found
 
 
@@ -47,15 +35,16 @@ def deploy(shell: Shell, model: str, version: str, *words: object) -> str:
 
 
 def ask(shell: Shell, model: str, *words: str) -> float:
-    [answer] = json.loads(shell("predict", "--model", model, *words, "--json-instances", "-", stdin="[3.0]\n")[0])
-    return round(float(answer), 6)
+    flags = ("--json-instances", "-", "--format", "json")
+    [answer] = json.loads(shell("predict", "--model", model, *words, *flags, stdin="[3.0]\n")[0])["predictions"]
+    return round(float(answer["y"]), 6)
 
 
 @pytest.fixture(scope="module")
 def line(shell: Shell) -> str:
     """A model with two versions; the first one is the default."""
     shell("models", "create", "line", "--regions", "us-central1", "--enable-logging", "--labels", "team=a")
-    deploy(shell, "line", "v1", "--framework", "SCIKIT_LEARN")
+    deploy(shell, "line", "v1", "--framework", "TENSORFLOW")
     deploy(shell, "line", "v2", "--description", "twice", "--labels", "kind=test")
     return "line"
 
@@ -129,7 +118,7 @@ def test_the_first_version_is_the_default_until_another_is_chosen(shell: Shell, 
 def test_what_serves_a_version_is_said_on_stderr(shell: Shell, line: str) -> None:
     described, said = shell("versions", "describe", "v2", "--model", line)
     assert "state: READY\n" in described
-    assert "scikit-learn" in said
+    assert "OpenVINO" in said
     assert json.loads(shell("versions", "describe", "v2", "--model", line, "--format", "json")[0])["labels"]
 
 
@@ -139,7 +128,7 @@ def test_requests_are_split_as_told(shell: Shell, line: str) -> None:
     assert shell("models", "split", line, "v1=50", "v2=50")[0] == "VERSION  PERCENT\nv1       50\nv2       50\n"
     url = f"/v1/projects/{PROJECT}/models/{line}:predict"
     answers = [shell.server.call("POST", url, {"instances": [[3.0]]})["predictions"][0] for _ in range(60)]
-    assert {round(answer) for answer in answers} == {3, 6}
+    assert {round(answer["y"]) for answer in answers} == {3, 6}
     assert "add up to 90" in shell("models", "split", line, "v1=90", status=1)[1]
     assert "are not split" in shell("models", "split", line, "--end")[1]
     assert ask(shell, line) == 3.0
@@ -218,14 +207,14 @@ def test_a_person_at_a_terminal_is_asked_first(shell: Shell) -> None:
 @pytest.mark.timeout(900)
 def test_local_files_go_to_a_bucket_of_their_own_by_default(shell: Shell) -> None:
     shell("models", "create", "local")
-    said = deploy(shell, "local", "v1", "--origin", shell.folder / "times1")
+    said = deploy(shell, "local", "v1", "--origin", saved_models() / "times1")
     assert said.startswith(f"Created gs://{PROJECT}-staging for uploads.\n{START}")
     [uri] = shell("versions", "list", "--model", "local", "--format", "value(deploymentUri)")[0].split()
     assert re.fullmatch(rf"gs://{PROJECT}-staging/[0-9a-f]{{64}}/", uri)
     assert ask(shell, "local") == 3.0
     create = ("versions", "create", "v2", "--model", "local", "--origin")
     assert "There is no folder or file [nowhere]" in shell(*create, "nowhere", status=1)[1]
-    missing = shell(*create, "times1", "--staging-bucket", "gs://cli-models-nowhere", status=1)[1]
+    missing = shell(*create, saved_models() / "times1", "--staging-bucket", "gs://cli-models-nowhere", status=1)[1]
     assert "bucket does not exist. Make it with: trainshed buckets mb gs://cli-models-nowhere" in missing
     assert "`deploymentUri` must be provided" in shell(*create[:-1], status=1)[1]
 
@@ -234,9 +223,9 @@ def test_local_files_go_to_a_bucket_of_their_own_by_default(shell: Shell) -> Non
 def test_a_version_that_can_t_be_loaded_says_why(shell: Shell) -> None:
     shell("models", "create", "broken")
     (shell.folder / "bad").mkdir()
-    (shell.folder / "bad" / "model.joblib").write_text("not a model")
+    (shell.folder / "bad" / "saved_model.pb").write_text("not a model")
     create = ("versions", "create", "v1", "--model", "broken", "--origin", "bad")
-    _, said = shell(*create, "--staging-bucket", BUCKET, "--framework", "scikit-learn", status=1)
+    _, said = shell(*create, "--staging-bucket", BUCKET, "--framework", "tensorflow", status=1)
     assert re.search(r"\.\.\.\.*(\n.*)*failed\.\nERROR: \(trainshed\.versions\.create\) Create Version failed\.", said)
     assert "Failed to load model" in said
     assert shell("versions", "list", "--model", "broken", "--format", "value(state)")[0] == "FAILED\n"
