@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import pytest
 from trainshed.local.demo import MARKER
 from trainshed.runtimes.uv import find_uv
 from trainshed.testing.eventually import eventually
+from trainshed.testing.workloads.digits import MNIST, write_part
 
 ROOT = Path(__file__).parents[2]
 DIGITS = [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]
@@ -28,6 +30,11 @@ class Installed:
 
     venv: Path
     user: Path
+
+    @property
+    def samples(self) -> Path:
+        [site] = self.venv.glob("lib/python*/site-packages")
+        return site / "trainshed" / "samples"
 
     @property
     def home(self) -> Path:
@@ -94,6 +101,17 @@ def installed(venv: Path, tmp_path: Path) -> Iterator[Installed]:
         assert found.run("--clean").returncode == 0
 
 
+@pytest.fixture
+def few_images(installed: Installed) -> Iterator[None]:
+    """A part of MNIST in place of the whole, which test_the_whole_demo_with_its_runtime_from_nothing has."""
+    mnist = installed.samples / "data" / "mnist"
+    for path in mnist.glob("*.gz"):
+        path.unlink()  # uv links files to its cache
+    write_part(mnist, train=2000, test=500)
+    yield
+    shutil.copytree(MNIST, mnist, dirs_exist_ok=True)
+
+
 def share_runtimes(installed: Installed, python: Path) -> None:
     """Use the runtimes of the checkout's tests: building one takes minutes."""
     installed.home.mkdir()
@@ -118,6 +136,7 @@ def interrupt_in_training(installed: Installed, job: str, *words: str) -> str:
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("few_images")
 def test_the_demo_is_interrupted_resumed_repeated_without_its_server_and_removed(
     installed: Installed, runtime_python: Path
 ) -> None:
@@ -160,12 +179,12 @@ def test_the_demo_is_interrupted_resumed_repeated_without_its_server_and_removed
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("few_images")
 def test_a_failed_training_is_explained_and_the_next_run_trains_again(
     installed: Installed, runtime_python: Path
 ) -> None:
     share_runtimes(installed, runtime_python)
-    [site] = installed.venv.glob("lib/python*/site-packages")
-    task = site / "trainshed" / "samples" / "mnist_async" / "trainer" / "task.py"
+    task = installed.samples / "mnist_async" / "trainer" / "task.py"
     good = task.read_text()
     task.unlink()  # uv links files to its cache
     try:

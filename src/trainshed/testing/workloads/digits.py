@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,17 @@ def images(name: str, count: int) -> NDArray[np.float32]:
 def labels(name: str, count: int) -> NDArray[np.uint8]:
     with gzip.open(MNIST / f"{name}-labels-idx1-ubyte.gz") as file:
         return np.frombuffer(file.read(8 + count)[8:], np.uint8)
+
+
+def write_part(folder: Path, *, train: int, test: int) -> None:
+    """Write MNIST's four files with the first images of each set alone, for trainings of a few steps."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, count in (("train", train), ("t10k", test)):
+        for kind, header, width in (("images-idx3", 16, PIXELS), ("labels-idx1", 8, 1)):
+            with gzip.open(MNIST / f"{name}-{kind}-ubyte.gz") as file:
+                magic, _, *sizes = struct.unpack(f">{header // 4}I", file.read(header))
+                content = struct.pack(f">{header // 4}I", magic, count, *sizes) + file.read(count * width)
+            (folder / f"{name}-{kind}-ubyte.gz").write_bytes(gzip.compress(content, 1))
 
 
 def train() -> dict[str, NDArray[np.float32]]:
