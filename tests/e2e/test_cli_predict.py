@@ -153,6 +153,12 @@ def test_a_model_on_this_machine_answers_without_a_server_as_its_host_does(
     for (digit, ours), (other, theirs) in zip(rows(local), rows(deployed[0]), strict=True):
         assert digit == other
         assert max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) < 1e-5
+    ask = ("local", "predict", "--model-dir", folder)
+    _, said = course(*ask, "--json-instances", "-", stdin='{"wrong": [1]}\n', status=1)
+    assert "wrong" in said
+    assert "(Error code: 1)" in said
+    _, said = course(*ask, "--text-instances", "-", stdin="[0.0]\n", status=1)
+    assert "(Error code: " in said  # texts are not what this model takes
 
 
 @pytest.mark.timeout(900)
@@ -191,10 +197,3 @@ def test_tabular_models_from_a_local_folder(
     assert answer["predictions"] == json.loads(printed)
     local = course("local", "predict", "--model-dir", folder, "--json-instances", "-", stdin="[1.0, 1.0, 0.0]\n")[0]
     assert json.loads(local) == pytest.approx([3.0], abs=close)
-
-
-def test_a_wrong_request_on_this_machine_is_shown_as_the_model_refused_it(course: Shell) -> None:
-    ask = ("local", "predict", "--model-dir", saved_models() / "linear", "--framework", "SCIKIT_LEARN")
-    _, said = course(*ask, "--text-instances", "-", stdin="[0.0]\n", status=1)
-    assert "[0.0]" in said  # texts are not what a tabular model takes
-    assert "(Error code: 1)" in said
