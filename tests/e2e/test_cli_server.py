@@ -49,6 +49,17 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     run("down")
 
 
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """One whose server runs, for tests that only look at it. It was started in a script, whose `up` has ended."""
+    run = Shell(tmp_path_factory.mktemp("started") / "home")
+    script = f"{sys.executable} -m trainshed.cli up 2>&1 | cat"  # which ends when nobody holds the pipe any more
+    done = subprocess.run(["bash", "-c", script], env=run.env, capture_output=True, timeout=240)
+    assert b"ready at" in done.stdout
+    yield run
+    run("down")
+
+
 def healthy(url: str) -> bool:
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
     try:
@@ -86,17 +97,11 @@ def test_a_server_is_started_seen_and_stopped(shell: Shell) -> None:
     assert shell("status", status=1)[0] == ""
 
 
-def test_the_server_outlives_the_shell_that_started_it(shell: Shell) -> None:
+def test_the_server_outlives_the_shell_that_started_it(started: Shell) -> None:
     """It is in a session of its own and holds none of the starter's pipes, or `up` would never end in a script."""
-    done = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m trainshed.cli up 2>&1 | cat"],
-        env=shell.env,
-        capture_output=True,
-        timeout=240,
-    )
-    assert b"ready at" in done.stdout
-    pid = json.loads(shell("status", "--format", "json")[0])["pid"]
-    assert os.getsid(pid) == pid
+    info = json.loads(started("status", "--format", "json")[0])
+    assert healthy(info["url"])
+    assert os.getsid(info["pid"]) == info["pid"]
 
 
 def test_a_taken_port_is_the_servers_own_sentence_and_exit_status_1(shell: Shell) -> None:
@@ -157,12 +162,11 @@ def test_in_the_foreground_it_ends_on_sigterm_with_status_0(shell: Shell) -> Non
     assert process.returncode == 0
 
 
-def test_the_log_is_followed_as_it_grows(shell: Shell) -> None:
-    shell("up")
-    follower = shell.start("logs", "--follow", "--tail", "0")
+def test_the_log_is_followed_as_it_grows(started: Shell) -> None:
+    follower = started.start("logs", "--follow", "--tail", "0")
     assert follower.stdout is not None
     while not select.select([follower.stdout], [], [], 0)[0]:  # what was written before it came is not its to show
-        shell("jobs", "list")
+        started("jobs", "list")
     assert any("/v1/projects/trainshed/jobs" in line for line in follower.stdout)
     follower.send_signal(signal.SIGINT)
     follower.communicate(timeout=120)
@@ -186,8 +190,7 @@ def test_the_log_is_followed_into_the_file_that_takes_its_place(shell: Shell) ->
     follower.communicate(timeout=120)
 
 
-def test_tls_is_spoken_with_the_servers_own_authority(shell: Shell) -> None:
-    shell("up")
-    shell.env["TRAINSHED_URL"] = json.loads(shell("status", "--format", "json")[0])["tls_url"]
-    assert shell("jobs", "list") == ("", "Listed 0 items.\n")
-    del shell.env["TRAINSHED_URL"]
+def test_tls_is_spoken_with_the_servers_own_authority(started: Shell) -> None:
+    started.env["TRAINSHED_URL"] = json.loads(started("status", "--format", "json")[0])["tls_url"]
+    assert started("jobs", "list") == ("", "Listed 0 items.\n")
+    del started.env["TRAINSHED_URL"]
