@@ -13,12 +13,12 @@ import pytest
 
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.digits import write_part
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 TRAINSHED = Path(sys.executable).with_name("trainshed")
 PROJECT = "mnist-course"
 BUCKET = f"gs://{PROJECT}-ml"
-MNIST = sorted((SAMPLES / "data" / "mnist").glob("*.gz"))
 
 ASK = """
 import json, sys
@@ -39,13 +39,15 @@ def trainshed(server: RunningServer, *words: object) -> subprocess.CompletedProc
 
 @pytest.fixture(scope="module")
 def course(framework_server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> RunningServer:
-    """A server with a bucket that has MNIST, and a few records of it."""
-    data = tmp_path_factory.mktemp("records")
+    """A server with a bucket that has a part of MNIST, in its own files and as records."""
+    mnist, data = tmp_path_factory.mktemp("mnist"), tmp_path_factory.mktemp("records")
+    write_part(mnist, train=2000, test=500)
     script = SAMPLES / "mnist_async" / "scripts" / "create_records.py"
-    subprocess.run([sys.executable, script, "--output-dir", data, "--limit", "2000"], check=True, timeout=300)
+    command = [sys.executable, script, "--output-dir", data, "--source-dir", mnist]
+    subprocess.run(command, check=True, timeout=300)
     assert trainshed(framework_server, "buckets", "mb", BUCKET).returncode == 0
-    for folder, files in (("data", sorted(data.iterdir())), ("mnist", MNIST)):
-        copied = trainshed(framework_server, "buckets", "cp", *files, f"{BUCKET}/{folder}/")
+    for name, folder in (("data", data), ("mnist", mnist)):
+        copied = trainshed(framework_server, "buckets", "cp", *sorted(folder.iterdir()), f"{BUCKET}/{name}/")
         assert copied.returncode == 0, copied.stderr
     return framework_server
 
@@ -123,13 +125,13 @@ def test_parameter_servers_train_one_network_from_three_replicas(course: Running
 def test_one_replica_does_it_all_and_a_second_job_goes_on_from_its_checkpoint(course: RunningServer) -> None:
     paths = (f"--train_data_paths={BUCKET}/data/train*", f"--eval_data_paths={BUCKET}/data/test.tfrecords")
     basic, output = ("--scale-tier=BASIC",), (f"--output_path={BUCKET}/alone",)
-    first = train(course, "mnist_async", "alone_1", gang=basic, args=(*paths, *output, "--train_steps=8"))
-    assert told(first, r"Final metrics after (\d+) steps") == ["8"]
+    first = train(course, "mnist_async", "alone_1", gang=basic, args=(*paths, *output, "--train_steps=2"))
+    assert told(first, r"Final metrics after (\d+) steps") == ["2"]
     assert told(first, r"(Going on)") == []
-    second = train(course, "mnist_async", "alone_2", gang=basic, args=(*paths, *output, "--train_steps=12"))
-    assert told(second, r"Going on from the checkpoint of step (\d+)") == ["8"]
-    assert told(second, r"Train \[master/0\], step (\d+)")[0] == "9"
-    assert told(second, r"Final metrics after (\d+) steps") == ["12"]
+    second = train(course, "mnist_async", "alone_2", gang=basic, args=(*paths, *output, "--train_steps=4"))
+    assert told(second, r"Going on from the checkpoint of step (\d+)") == ["2"]
+    assert told(second, r"Train \[master/0\], step (\d+)")[0] == "3"
+    assert told(second, r"Final metrics after (\d+) steps") == ["4"]
 
 
 @pytest.mark.timeout(900)
