@@ -80,12 +80,17 @@ def below(pid: int) -> list[int]:
     return [child.pid for child in psutil.Process(pid).children(recursive=True)]
 
 
+def assert_ends_without_a_trace(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    pids = below(process.pid)
+    assert pids
+    process.send_signal(number)
+    assert process.wait(timeout=120) == 0
+    assert [pid for pid in pids if alive(pid)] == []
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_shows_a_folder_of_a_bucket_and_ends_without_a_trace(
-    framework_server: RunningServer, number: signal.Signals
-) -> None:
-    bucket = f"board-{number.name.lower()}"
+def test_it_shows_a_folder_of_a_bucket_until_it_is_ended(framework_server: RunningServer) -> None:
+    bucket = "board-of-a-bucket"
     framework_server.call("POST", "/storage/v1/b?project=board-project", {"name": bucket})
     write_scalar(framework_server.home / "buckets" / bucket / "model" / "eval", "accuracy", 0.75, 12)
     with tensorboard(framework_server, "--logdir", f"gs://{bucket}/model") as (url, process):
@@ -93,21 +98,18 @@ def test_it_shows_a_folder_of_a_bucket_and_ends_without_a_trace(
         assert list(runs) == ["eval"]
         [[_, step, value]] = ask(url, "data/plugin/scalars/scalars?run=eval&tag=accuracy")
         assert (step, value) == (12, 0.75)
-        pids = below(process.pid)
-        assert pids
-        process.send_signal(number)
-        assert process.wait(timeout=120) == 0
-        assert [pid for pid in pids if alive(pid)] == []
+        assert_ends_without_a_trace(process, signal.SIGTERM)
 
 
 @pytest.mark.timeout(600)
-def test_it_shows_the_folder_of_a_job(framework_server: RunningServer, tmp_path: Path) -> None:
+def test_it_shows_the_folder_of_a_job_until_it_is_interrupted(framework_server: RunningServer, tmp_path: Path) -> None:
     jobs = Submitter(framework_server, "board-jobs", tmp_path)
     jobs.submit("board", "pass", jobDir=f"gs://{jobs.bucket}/board")
     jobs.wait("board")
     write_scalar(framework_server.home / "buckets" / jobs.bucket / "board", "loss", 1.5, 3)
-    with tensorboard(framework_server, "board", "--project", "board-jobs") as (url, _):
+    with tensorboard(framework_server, "board", "--project", "board-jobs") as (url, process):
         assert "loss" in scalar_tags(url, "loss")["."]
+        assert_ends_without_a_trace(process, signal.SIGINT)
 
 
 @pytest.mark.parametrize(
