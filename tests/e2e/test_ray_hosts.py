@@ -50,7 +50,6 @@ def until_hosts(deployer: Deployer, version: str, count: int, *, but: str = "") 
         lambda: addresses(deployer, version),
         lambda found: len(found) == count and but not in found,
         within_s=WAIT_S,
-        interval_s=0.2,
         describe=lambda: deployer.details(version),
     )
 

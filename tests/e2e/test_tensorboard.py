@@ -71,7 +71,6 @@ def scalar_tags(url: str, tag: str) -> dict[str, Any]:
         lambda: ask(url, "data/plugin/scalars/tags"),
         lambda runs: any(tag in tags for tags in runs.values()),
         within_s=180,
-        interval_s=0.2,
     )
     return runs
 

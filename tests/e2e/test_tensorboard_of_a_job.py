@@ -61,7 +61,6 @@ def opened(server: RunningServer) -> str:
         lambda: Caller(server.url)("POST", where, token=server.token, body={}),
         lambda response: response[0] != 503,  # the runtime is being built
         within_s=240,
-        interval_s=1.0,
     )
     assert status == 200, answer
     return str(answer["url"])
@@ -73,7 +72,6 @@ def test_it_shows_what_the_job_wrote(framework_server: RunningServer, path: str)
     tags = eventually(
         lambda: json.loads(ask(framework_server, "GET", f"{path}data/plugin/scalars/tags")[2]),
         within_s=180,
-        interval_s=0.5,
     )
     assert list(tags["eval"]) == ["accuracy"]
     scalars = f"{path}data/plugin/scalars/scalars?run=eval&tag=accuracy"

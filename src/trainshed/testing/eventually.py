@@ -19,12 +19,13 @@ def eventually(
     good: Callable[[T], object] = bool,
     *,
     within_s: float = SETTLE_TIMEOUT_S,
+    interval_s: float = MIN_POLL_INTERVAL_S,
     retry_on: type[Exception] | tuple[type[Exception], ...] = (),
     describe: Callable[[], object] | None = None,
 ) -> T:
     """Return the first value of `read` that is `good`. Reads again until then, less often as time goes on.
 
-    Errors of the types in `retry_on` count as no value. After `within_s`, fails with the last value or error, and with
+    `interval_s` is between the first reads. Errors of the types in `retry_on` count as no value. After `within_s`, fails with the last value or error, and with
     what `describe` returns then.
     """
     began = time.monotonic()
@@ -40,4 +41,4 @@ def eventually(
         if waited_s >= within_s:
             details = f"\n{describe()}" if describe is not None else ""
             raise AssertionError(f"{seen} after {within_s:g} s{details}")
-        time.sleep(min(max(_INTERVAL_GROWTH * waited_s, MIN_POLL_INTERVAL_S), MAX_POLL_INTERVAL_S))
+        time.sleep(max(min(_INTERVAL_GROWTH * waited_s, MAX_POLL_INTERVAL_S), interval_s))
