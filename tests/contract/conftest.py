@@ -19,6 +19,7 @@ from trainshed.buckets.cloud_backend import CloudBackend
 from trainshed.buckets.cloud_config import read_cloud_buckets
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.store.database import Database
+from trainshed.testing.fakes.databases import migrated_database
 from trainshed.testing.fakes.s3_server import BUCKET, S3Server, s3_server
 from trainshed.testing.processes.servers import RunningServer
 
@@ -85,25 +86,14 @@ def _create(url: str, name: str, *, template: str = "template1") -> str:
     return url.replace("/postgres?", f"/{name}?")
 
 
-def _migrate(database: Database) -> None:
+@pytest.fixture(scope="session")
+def migrated_postgresql(postgresql: str) -> str:
+    """The URL of a PostgreSQL server with a migrated database to copy: all migrations take longer than most tests."""
+    database = Database(_create(postgresql, _TEMPLATE))
     try:
         database.migrate()
     finally:
         database.close()
-
-
-@pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite database to copy: all migrations take longer than most tests."""
-    path = tmp_path_factory.mktemp("migrated") / "state.db"
-    _migrate(Database(path))
-    return path
-
-
-@pytest.fixture(scope="session")
-def migrated_postgresql(postgresql: str) -> str:
-    """The URL of a PostgreSQL server with such a database."""
-    _migrate(Database(_create(postgresql, _TEMPLATE)))
     return postgresql
 
 
@@ -124,12 +114,12 @@ def bare_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Da
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """An empty, migrated database of each kind."""
     if request.param == "sqlite":
-        opened = Database(Path(shutil.copy(request.getfixturevalue("migrated_file"), tmp_path / "state.db")))
+        opened = migrated_database(tmp_path / "state.db")
     else:
         url = request.getfixturevalue("migrated_postgresql")
         opened = Database(_create(url, f"test_{os.urandom(6).hex()}", template=_TEMPLATE))
-    try:
         opened.migrate()
+    try:
         yield opened
     finally:
         opened.close()

@@ -25,8 +25,8 @@ def eventually(
 ) -> T:
     """Return the first value of `read` that is `good`. Reads again until then, less often as time goes on.
 
-    `interval_s` is between the first reads. Errors of the types in `retry_on` count as no value. After `within_s`, fails with the last value or error, and with
-    what `describe` returns then.
+    `interval_s` is between the first reads. Errors of the types in `retry_on` count as no value. After `within_s`, it
+    fails with the last value or error, and with what `describe` returns then.
     """
     began = time.monotonic()
     while True:

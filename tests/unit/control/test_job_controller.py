@@ -21,18 +21,17 @@ from trainshed.domain.jobs.training import TRAINING, Training
 from trainshed.domain.times import now_us
 from trainshed.engines.base import AttemptSpec, Engine, GangRequest, Outage
 from trainshed.errors import CannotProceedError, InvalidArgumentError, UnavailableError
-from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.testing.contracts.engines import FakeEngine
 from trainshed.testing.eventually import eventually
+from trainshed.testing.fakes.databases import migrated_database
 
 PROJECT = "p-one"
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[JobStore]:
-    database = Database(tmp_path / "state.db")
-    database.migrate()
+    database = migrated_database(tmp_path / "state.db")
     yield JobStore(database)
     database.close()
 

@@ -22,6 +22,7 @@ from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.testing.contracts.engines import FakeEngine
 from trainshed.testing.eventually import eventually
+from trainshed.testing.fakes.databases import migrated_database
 
 PROJECT = "p-one"
 REFUSAL = UnavailableError("The row is locked.")
@@ -74,8 +75,7 @@ class ReservingEngine(FakeEngine):
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[RefusingStore]:
-    database = Database(tmp_path / "state.db")
-    database.migrate()
+    database = migrated_database(tmp_path / "state.db")
     yield RefusingStore(database)
     database.close()
 

@@ -14,8 +14,8 @@ from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from trainshed.services.jobs.chaos import Chaos
-from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
+from trainshed.testing.fakes.databases import migrated_database
 
 
 @dataclass
@@ -30,8 +30,7 @@ class RecordingKiller:
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> Iterator[JobStore]:
-    database = Database(tmp_path / "state.db")
-    database.migrate()
+    database = migrated_database(tmp_path / "state.db")
     yield JobStore(database)
     database.close()
 

@@ -19,6 +19,7 @@ from trainshed.services.jobs.search import JobSearch, JobSearchRequest, gang_tex
 from trainshed.store.database import Database
 from trainshed.store.job_search import JobSearchStore
 from trainshed.store.jobs import JobStore
+from trainshed.testing.fakes.databases import migrated_database
 
 JOB = Job(project="shed", id="j0", workload=Training.parse({"pythonModule": "trainer.task"}), created_us=1_000_000)
 
@@ -28,8 +29,7 @@ TYPES = {f"{role}Type": "n1-standard-4" for role in ("master", "worker", "parame
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    opened = Database(tmp_path / "state.db")
-    opened.migrate()
+    opened = migrated_database(tmp_path / "state.db")
     yield opened
     opened.close()
 

@@ -41,6 +41,7 @@ from trainshed.store.jobs import JobStore
 from trainshed.store.models import ModelStore
 from trainshed.store.policies import PolicyStore
 from trainshed.testing.fakes.attempts import FakeAttempts
+from trainshed.testing.fakes.databases import migrated_database
 from trainshed.testing.fakes.deployments import FakeDeployments
 from trainshed.testing.workloads.bucket_objects import uri_checker
 
@@ -133,8 +134,7 @@ def body(job_id: str, **changes: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def shed(tmp_path: Path) -> Iterator[Shed]:
-    database = Database(tmp_path / "state.db")
-    database.migrate()
+    database = migrated_database(tmp_path / "state.db")
     yield Shed(database, tmp_path)
     database.close()
 

@@ -37,6 +37,7 @@ from trainshed.store.models import ModelStore
 from trainshed.store.operations import OperationStore
 from trainshed.store.policies import PolicyStore
 from trainshed.store.projects import ProjectStore
+from trainshed.testing.fakes.databases import migrated_database
 from trainshed.testing.fakes.deployments import FakeDeployments
 from trainshed.testing.workloads.bucket_objects import uri_checker
 
@@ -99,8 +100,7 @@ class Shed:
 
 @pytest.fixture
 def shed(tmp_path: Path) -> Iterator[Shed]:
-    database = Database(tmp_path / "state.db")
-    database.migrate()
+    database = migrated_database(tmp_path / "state.db")
     made = Shed(database, tmp_path)
     made.models.create("shed", {"name": "m"})
     yield made

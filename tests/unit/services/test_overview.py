@@ -33,6 +33,7 @@ from trainshed.store.job_search import JobSearchStore
 from trainshed.store.jobs import JobStore
 from trainshed.store.models import ModelStore
 from trainshed.testing.fakes.attempts import FakeAttempts
+from trainshed.testing.fakes.databases import migrated_database
 
 HOUR_US = 3_600_000_000
 NOW_US = 1_763_000_000_000_000
@@ -120,8 +121,7 @@ class Project:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
-    database = Database(tmp_path / "state.db")
-    database.migrate()
+    database = migrated_database(tmp_path / "state.db")
     yield Project(database, tmp_path)
     database.close()
 

@@ -12,6 +12,7 @@ from trainshed.services.access.sessions import CODE_TTL_S, SESSION_TTL_S, Browse
 from trainshed.services.access.tokens import OWNER, Tokens
 from trainshed.store.database import Database
 from trainshed.store.tokens import Token, TokenStore
+from trainshed.testing.fakes.databases import migrated_database
 
 SECOND = 1_000_000
 
@@ -31,8 +32,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    database = Database(tmp_path / "state.db")
-    database.migrate()
+    database = migrated_database(tmp_path / "state.db")
     yield database
     database.close()
 

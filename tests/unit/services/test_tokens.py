@@ -12,6 +12,7 @@ from trainshed.errors import InvalidArgumentError
 from trainshed.services.access.tokens import OWNER, Tokens
 from trainshed.store.database import Database
 from trainshed.store.tokens import Token, TokenStore
+from trainshed.testing.fakes.databases import migrated_database
 
 SECOND = 1_000_000
 
@@ -26,8 +27,7 @@ class Clock:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[TokenStore]:
-    database = Database(tmp_path / "state.db")
-    database.migrate()
+    database = migrated_database(tmp_path / "state.db")
     yield TokenStore(database)
     database.close()
 
@@ -94,8 +94,7 @@ class SlowStore(TokenStore):
 
 
 def test_a_token_revoked_while_it_is_looked_up_is_not_remembered(tmp_path: Path) -> None:
-    database = Database(tmp_path / "state.db")
-    database.migrate()
+    database = migrated_database(tmp_path / "state.db")
     store = SlowStore(database)
     tokens = Tokens(store)
     made = make(tokens)
