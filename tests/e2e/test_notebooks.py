@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -34,6 +36,7 @@ class Notebooks:
 
     def __init__(self, shell: Shell, folder: Path) -> None:
         self.folder = folder
+        self.shell = shell
         self.url = shell("notebook", "--no-browser", "--dir", folder)[0].strip()
         home = shell.server.home
         pid = json.loads((home / "notebook" / "server.json").read_text())["pid"]
@@ -112,3 +115,13 @@ def test_iris_goes_from_its_data_to_predictions(notebooks: Notebooks) -> None:
     assert "metric" in shown(only(cells, ".frame()"), "text/plain")
     answers = shown(only(cells, "model.predict"), "text/html")
     assert answers.count("setosa") >= 3
+
+
+def test_it_stops(notebooks: Notebooks) -> None:
+    address = urlsplit(notebooks.url)
+    socket.create_connection((address.hostname, address.port)).close()
+    assert notebooks.shell("notebook", "--stop")[1] == "The notebook has stopped.\n"
+    assert "notebook" not in json.loads(notebooks.shell("status", "--format", "json")[0])
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((address.hostname, address.port))
+    assert notebooks.shell("notebook", "--stop")[1] == "No notebook is running.\n"
