@@ -43,8 +43,8 @@ def data(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Non
     mnist, folder = tmp_path_factory.mktemp("mnist"), tmp_path_factory.mktemp("records")
     write_part(mnist, train=1000, test=200)
     script = SAMPLE / "scripts" / "create_records.py"
-    command = [sys.executable, script, "--output-dir", folder, "--source-dir", mnist]
-    subprocess.run(command, check=True, timeout=300)
+    words = ("--output-dir", folder, "--source-dir", mnist)
+    subprocess.run([sys.executable, script, *words], check=True, timeout=300)
     trainshed(server, "buckets", "mb", BUCKET)
     trainshed(server, "buckets", "cp", folder / "train.tfrecords", folder / "test.tfrecords", f"{BUCKET}/data/")
 

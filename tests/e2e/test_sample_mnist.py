@@ -43,8 +43,8 @@ def course(framework_server: RunningServer, tmp_path_factory: pytest.TempPathFac
     mnist, data = tmp_path_factory.mktemp("mnist"), tmp_path_factory.mktemp("records")
     write_part(mnist, train=2000, test=500)
     script = SAMPLES / "mnist_async" / "scripts" / "create_records.py"
-    command = [sys.executable, script, "--output-dir", data, "--source-dir", mnist]
-    subprocess.run(command, check=True, timeout=300)
+    words = ("--output-dir", data, "--source-dir", mnist)
+    subprocess.run([sys.executable, script, *words], check=True, timeout=300)
     assert trainshed(framework_server, "buckets", "mb", BUCKET).returncode == 0
     for name, folder in (("data", data), ("mnist", mnist)):
         copied = trainshed(framework_server, "buckets", "cp", *sorted(folder.iterdir()), f"{BUCKET}/{name}/")
@@ -136,7 +136,7 @@ def test_one_replica_does_it_all_and_a_second_job_goes_on_from_its_checkpoint(co
 
 @pytest.mark.timeout(900)
 def test_synchronous_replicas_agree(course: RunningServer) -> None:
-    args = ("--data_dir", f"{BUCKET}/mnist", "--epochs=2", "--steps_per_epoch=20")
+    args = ("--data_dir", f"{BUCKET}/mnist", "--epochs=2", "--steps_per_epoch=10")
     lines = train(course, "mnist_sync", "synchronous", gang=config("mnist_sync"), args=args)
     measured = re.compile(r"^(\S+): .*Test accuracy: ([\d.]+)$")
     accuracies = {found[1]: found[2] for line in lines if (found := measured.search(line))}
@@ -152,6 +152,7 @@ def test_synchronous_replicas_agree(course: RunningServer) -> None:
     assert list(folder.glob("events.out.tfevents.*"))
 
 
+@pytest.mark.soak  # the replicas of the gangs above and in test_sample_taxi.py reach each other in the same way
 @pytest.mark.timeout(900)
 def test_layers_of_one_network_are_on_two_workers(course: RunningServer) -> None:
     args = ("--data_dir", f"{BUCKET}/mnist", "--train_steps=40")
