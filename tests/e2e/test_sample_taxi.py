@@ -71,6 +71,7 @@ def check_result(log: str, folder: Path) -> None:
     assert "Job completed successfully." in log
 
 
+@pytest.mark.soak  # the gang below trains the same model by the same script; test_tensorflow.py trains one replica
 @pytest.mark.timeout(900)
 def test_one_replica_trains_the_keras_model(framework_server: RunningServer, copied: Path) -> None:
     log, folder = run_script(framework_server, copied, "train-cloud.sh", project="taxi-alone")

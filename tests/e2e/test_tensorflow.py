@@ -51,7 +51,7 @@ print("replica", config.task_type, config.task_id, tf.__version__, flush=True)
 columns = [tf.feature_column.numeric_column("x")]
 model = tf.estimator.DNNClassifier(feature_columns=columns, hidden_units=[4], config=config)
 spec = tf.estimator.EvalSpec(data, steps=1, throttle_secs=0)
-tf.estimator.train_and_evaluate(model, tf.estimator.TrainSpec(data, max_steps=100), spec)
+tf.estimator.train_and_evaluate(model, tf.estimator.TrainSpec(data, max_steps=20), spec)
 """
 
 
@@ -88,6 +88,7 @@ def test_the_iris_sample_trains_and_exports(framework_server: RunningServer) -> 
     assert json.loads(described.stdout)["trainingInput"]["runtimeVersion"] == "2.21"
 
 
+@pytest.mark.soak  # the tutorial iris, which test_tutorials.py types in every run, does the same
 @pytest.mark.timeout(900)
 def test_the_iris_sample_finds_its_files_in_a_bucket_that_it_is_told_of(framework_server: RunningServer) -> None:
     project, bucket = "iris-bucket", "iris-bucket-ml"
@@ -124,7 +125,7 @@ def test_the_oldest_runtime_runs_a_gang(framework_server: RunningServer, tmp_pat
         "replica ps 0 1.15.5",
     }
     measured = [line for line in lines if "Saving dict for global step" in line]
-    assert int(re.search(r"global step (\d+)", measured[-1])[1]) >= 100  # type: ignore[index]
+    assert int(re.search(r"global step (\d+)", measured[-1])[1]) >= 20  # type: ignore[index]
 
 
 @pytest.mark.timeout(900)
