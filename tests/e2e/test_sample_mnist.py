@@ -121,6 +121,7 @@ def test_parameter_servers_train_one_network_from_three_replicas(course: Running
     assert all(abs(sum(row) - 1) < 1e-4 for row in probabilities)
 
 
+@pytest.mark.soak  # test_demo.py trains the sample in every run, test_gangs_tensorflow.py resumes from a checkpoint
 @pytest.mark.timeout(900)
 def test_one_replica_does_it_all_and_a_second_job_goes_on_from_its_checkpoint(course: RunningServer) -> None:
     paths = (f"--train_data_paths={BUCKET}/data/train*", f"--eval_data_paths={BUCKET}/data/test.tfrecords")
