@@ -16,7 +16,7 @@ import uuid
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +119,11 @@ def _marked(mark: str) -> list[int]:
     return found
 
 
+def _read(path: Path) -> str:
+    """Empty if there is no such file yet."""
+    return path.read_text() if path.exists() else ""
+
+
 def _gone(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -205,6 +210,82 @@ def test_killing_the_reaper_ends_the_job_and_everything_it_started(start: Start)
     assert "reaper process of this job was killed" in message_of(ended)
     assert attempt.processes() == []
     eventually(lambda: _gone(started["pid"]))
+
+
+#: One more process, which has no environment, no descriptors, a session of its own and another working folder.
+HIDDEN = """
+def hidden():
+    os.setsid()
+    if os.fork() == 0:
+        with open("hidden.tmp", "w") as file:
+            file.write(str(os.getpid()))
+        os.rename("hidden.tmp", "hidden.pid")
+        os.chdir("/")
+        os.closerange(0, 256)
+        os.execve(sys.executable, [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"], {})
+child(hidden)
+"""
+
+
+def _lose(attempt: Attempt) -> None:
+    """Kill the supervisor and its reaper so that neither can act on the other's death."""
+    started = attempt.event("supervisor_started")
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        os.kill(started["reaper"], number)
+        os.kill(started["pid"], number)
+    eventually(lambda: _gone(started["pid"]) and _gone(started["reaper"]))
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["the same server", "the next server"])
+def test_killing_the_supervisor_and_its_reaper_leaves_no_process_of_the_job(start: Start, restarted: bool) -> None:
+    attempt = start(HYDRA + HIDDEN + "forever()")
+    eventually(attempt.processes, lambda pids: len(pids) >= HYDRA_SIZE)
+    hidden = int(eventually(lambda: _read(attempt.folder / "work" / "hidden.pid"), bool))
+    eventually(lambda: hidden not in attempt.processes())
+    attempt.settle(AttemptPhase.RUNNING)
+    _lose(attempt)
+    assert len(attempt.processes()) >= HYDRA_SIZE - 1, "the kernel ends the trainer alone"
+    assert not _gone(hidden)
+    if restarted:
+        attempt = replace(attempt, engine=LocalEngine(Home(attempt.folder.parent / "home"), UV))
+    orphans = attempt.settle(AttemptPhase.LOST).orphans
+    assert orphans is not None
+    assert attempt.processes() == []
+    assert _gone(hidden)
+    assert hidden in orphans.ended
+    assert len(orphans.ended) >= HYDRA_SIZE
+    assert orphans.left == ()
+    assert attempt.seen().orphans == orphans
+
+
+def test_the_search_for_orphans_signals_nobody_else(start: Start) -> None:
+    """Neither a process in the attempt's folder with its files open nor one of another attempt is signalled."""
+    other = start("import time; time.sleep(600)")
+    other.settle(AttemptPhase.RUNNING)
+    attempt = start("import time; time.sleep(600)")
+    attempt.settle(AttemptPhase.RUNNING)
+    work = attempt.folder / "work"
+    with (work / "open").open("w") as file, subprocess.Popen(["sleep", "600"], cwd=work, stdout=file) as stranger:
+        try:
+            _lose(attempt)
+            attempt.settle(AttemptPhase.LOST)
+            assert stranger.poll() is None
+            assert not _gone(other.event("replica_started")["pid"])
+        finally:
+            stranger.kill()
+    assert other.seen().phase is AttemptPhase.RUNNING
+    other.engine.cancel(other.folder)
+    other.settle(AttemptPhase.ENDED)
+
+
+def test_a_journal_that_says_lost_is_believed_when_the_processes_are_gone(start: Start) -> None:
+    attempt = start("import time; time.sleep(600)")
+    attempt.settle(AttemptPhase.RUNNING)
+    with (attempt.folder / "journal.jsonl").open("a") as journal:
+        journal.write('{"event": "lost", "t": 1}\n')
+    assert attempt.seen().phase is AttemptPhase.RUNNING
+    attempt.engine.cancel(attempt.folder)
+    assert attempt.settle(AttemptPhase.ENDED).outcome is JobState.CANCELLED
 
 
 def test_killing_the_supervisor_while_it_writes_leaves_a_journal_that_can_be_read(start: Start) -> None:

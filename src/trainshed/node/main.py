@@ -12,7 +12,7 @@
 
 `supervise` returns when the supervisor is ready. It leaves two processes: the supervisor and, as its parent, a reaper
 that only waits and cleans up if the supervisor is killed. Both hold the lock on DIR/lock. While it is held, processes
-of the job may live; when it is free, none does.
+of the job may live; when it is free, none does, unless both were killed: the server ends those by their mark.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import sys
 from . import failure
 from . import journal as events
 from .journal import Journal
-from .process import spawn, tree
+from .process import mark, spawn, tree
 from .process.tree import signal_pipe
 
 TYPE_CHECKING = False
@@ -139,6 +139,7 @@ def _reap(folder: str, journal: Journal, ready: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     tree.become_subreaper()
+    mark.set_limit(folder)
     reaper = os.getpid()
     supervisor = os.fork()
     if supervisor == 0:

@@ -17,7 +17,9 @@ from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.failure_text import diagnose, error_message
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.output_signs import SIGNS
+from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt, Orphans, Transition, reconcile
 from trainshed.domain.jobs.states import JobState
+from trainshed.domain.jobs.training import Training
 from trainshed.node import failure as node_failure
 from trainshed.node.process.exit_status import ExitStatus
 from trainshed.node.supervisor.replica_failure import describe
@@ -278,11 +280,44 @@ def test_frames_and_what_was_got_over_do_not_make_a_cause() -> None:
 
 
 def test_an_error_of_the_server_has_its_own_remedy() -> None:
-    found = diagnose(Failure(cause=FailureCause.SUPERVISOR_LOST))
+    found = diagnose(supervisor_lost(Orphans()))
     assert found.summary == "The supervisor of this job was killed, and its replicas were ended with it."
     assert found.remedy.startswith("Nothing is wrong with the job itself")
     launch = Failure(cause=FailureCause.LAUNCH_FAILED, message="There is no place. Make one.")
     assert (diagnose(launch).summary, diagnose(launch).remedy) == ("There is no place. Make one.", "")
+
+
+def supervisor_lost(orphans: Orphans | None) -> Failure:
+    job = Job(project="p", id="j", workload=Training.parse({}), state=JobState.RUNNING, created_us=1)
+    action = reconcile(job, ObservedAttempt(phase=AttemptPhase.LOST, orphans=orphans), now_us=2)
+    assert isinstance(action, Transition)
+    assert action.job.failure is not None
+    return action.job.failure
+
+
+@pytest.mark.parametrize(
+    ("orphans", "summary", "remedy"),
+    [
+        (None, "It is not known whether processes of the job live.", "Nothing is wrong"),
+        (Orphans(), "killed, and its replicas were ended with it.", "Nothing is wrong"),
+        (
+            Orphans(ended=(7, 8)),
+            "were both killed. The server found processes of the job and ended them: pid 7, 8.",
+            "",
+        ),
+        (Orphans(ended=(7,), left=(9,)), "ended them: pid 7. It can't end these, which belong", "End them by hand"),
+        (Orphans(left=(9,)), "both killed. It can't end these, which belong to another user or hang", "kill -9 PID"),
+        (Orphans(ended=tuple(range(100, 125))), "118, 119 and 5 more.", "Nothing is wrong"),
+    ],
+)
+def test_a_lost_supervisor_is_told_with_what_became_of_its_processes(
+    orphans: Orphans | None, summary: str, remedy: str
+) -> None:
+    failure = supervisor_lost(orphans)
+    assert summary in error_message(failure, "j")
+    assert remedy in error_message(failure, "j")
+    assert diagnose(failure).remedy
+    assert set(failure.facts) in (set(), set(failures.FACTS[FailureCause.SUPERVISOR_LOST]))
 
 
 @pytest.mark.parametrize("cause", FailureCause)
@@ -303,7 +338,9 @@ def test_the_supervisor_knows_no_other_causes() -> None:
 def test_the_supervisor_knows_the_same_facts() -> None:
     own = {cause: names for cause, names in failures.FACTS.items() if cause in node_failure.FACTS}
     assert own == node_failure.FACTS
-    assert set(failures.FACTS) - set(own) == {FailureCause.CANCELLED}, "the server records who cancelled a job"
+    assert set(failures.FACTS) - set(own) == {FailureCause.CANCELLED, FailureCause.SUPERVISOR_LOST}, (
+        "the server records them"
+    )
     assert failures.RAN_FACTS == node_failure.RAN_FACTS
     assert failures.RESTART_FACTS == node_failure.RESTART_FACTS
 

@@ -29,7 +29,7 @@ class FailureCause(StrEnum):
     CONTAINER_TOOL_MISSING = "container_tool_missing"
     IMAGE_MISSING = "image_missing"
     IMAGE_ARCHITECTURE = "image_architecture"
-    SUPERVISOR_LOST = "supervisor_lost"  #: killed, and its replicas with it
+    SUPERVISOR_LOST = "supervisor_lost"  #: killed
     LAUNCH_FAILED = "launch_failed"  #: message: why the server can't launch the attempt
 
 
@@ -40,6 +40,7 @@ FACTS: Mapping[FailureCause, tuple[str, ...]] = {
     FailureCause.CONTAINER_TOOL_MISSING: ("wanted", "broken", "detail"),  # wanted, or the other two
     FailureCause.IMAGE_MISSING: ("image", "tool", "detail"),
     FailureCause.IMAGE_ARCHITECTURE: ("image", "tool", "architecture", "machine"),
+    FailureCause.SUPERVISOR_LOST: ("ended", "ended_pids", "left", "left_pids"),  # all four if the engine searched
 }
 #: What a replica ran that ended the job: a module, or a container.
 RAN_FACTS = ("module", "image", "command", "memory_limit_bytes")

@@ -57,6 +57,8 @@ def error_message(failure: Failure, job: str) -> str:
             )
         case FailureCause.CANCELLED:
             return _cancelled(failure)
+        case FailureCause.SUPERVISOR_LOST:
+            return " ".join(_supervisor_lost(failure))
         case FailureCause.SUPERVISOR_FAILED:
             return (
                 f"The supervisor of this job failed ({failure.message}) and ended it. Submit the job again under a new "
@@ -70,10 +72,6 @@ def error_message(failure: Failure, job: str) -> str:
 
 #: what happened and what to do, for ends that say nothing of the job itself
 _SUPERVISED = {
-    FailureCause.SUPERVISOR_LOST: (
-        "The supervisor of this job was killed, and its replicas were ended with it.",
-        _SUBMIT_AGAIN,
-    ),
     FailureCause.REAPER_LOST: (
         "The reaper process of this job was killed, and its replicas were ended with it.",
         _SUBMIT_AGAIN,
@@ -83,6 +81,33 @@ _SUPERVISED = {
         _SUBMIT_AGAIN,
     ),
 }
+
+
+def _supervisor_lost(failure: Failure) -> tuple[str, str]:
+    """What happened, with what is known of the job's processes, and what to do."""
+    ended, left = int(_amount(failure, "ended")), int(_amount(failure, "left"))
+    if "ended" not in failure.facts:
+        return "The supervisor of this job is gone. It is not known whether processes of the job live.", _SUBMIT_AGAIN
+    if not ended and not left:
+        return "The supervisor of this job was killed, and its replicas were ended with it.", _SUBMIT_AGAIN
+    summary = "The supervisor of this job and its reaper were both killed."
+    if ended:
+        summary += (
+            f" The server found processes of the job and ended them: {_pids(failure.facts.get('ended_pids'), ended)}."
+        )
+    if not left:
+        return summary, _SUBMIT_AGAIN
+    pids = _pids(failure.facts.get("left_pids"), left)
+    return (
+        f"{summary} It can't end these, which belong to another user or hang in the kernel: {pids}.",
+        "End them by hand (kill -9 PID, as root), then submit the job again under a new name.",
+    )
+
+
+def _pids(listed: object, count: int) -> str:
+    """Such as: pid 12, 13 and 4 more."""
+    more = count - len(str(listed).split())
+    return f"pid {listed}" + (f" and {more} more" if more > 0 else "")
 
 
 def _amount(failure: Failure, name: str) -> float:
@@ -314,6 +339,7 @@ _BY_CAUSE: Mapping[FailureCause, Callable[[Failure], tuple[str, str]]] = {
     FailureCause.TIME_LIMIT: _time_limit,
     FailureCause.CANCELLED: lambda failure: (_cancelled(failure), ""),
     FailureCause.SUPERVISOR_FAILED: _supervisor_failed,
+    FailureCause.SUPERVISOR_LOST: _supervisor_lost,
     FailureCause.CONTAINER_TOOL_MISSING: _container_tool,
     FailureCause.IMAGE_MISSING: _image_missing,
     FailureCause.IMAGE_ARCHITECTURE: _image_architecture,

@@ -10,6 +10,8 @@ from trainshed.domain.jobs.failure_text import error_message
 from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
 from trainshed.domain.jobs.states import JobState
 
+MAX_PIDS = 20  #: of orphans that a failure names
+
 
 class AttemptPhase(StrEnum):
     """How far an attempt has come, as its engine observes it."""
@@ -22,6 +24,14 @@ class AttemptPhase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Orphans:
+    """Processes of an attempt that outlived its supervisor and its reaper."""
+
+    ended: tuple[int, ...] = ()  #: pids of those that the engine killed
+    left: tuple[int, ...] = ()  #: pids of those that it can't kill
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedAttempt:
     """The state of one attempt as its engine reports it."""
 
@@ -30,6 +40,7 @@ class ObservedAttempt:
     ended_us: int | None = None
     outcome: JobState | None = None  #: with ENDED: SUCCEEDED, FAILED or CANCELLED
     failure: Failure | None = None  #: with ENDED: why it failed or was cancelled
+    orphans: Orphans | None = None  #: with LOST: the result of the engine's search. None: it did not search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +100,21 @@ def reconcile(job: Job, observed: ObservedAttempt, *, now_us: int) -> Action:
         case JobState.PREPARING | JobState.RUNNING, AttemptPhase.ENDED:
             return _end(job, observed.outcome or JobState.FAILED, observed, now_us, observed.failure)
         case (JobState.PREPARING | JobState.RUNNING, AttemptPhase.LOST) | (JobState.RUNNING, AttemptPhase.ABSENT):
-            return _end(job, JobState.FAILED, observed, now_us, Failure(cause=FailureCause.SUPERVISOR_LOST))
+            return _end(job, JobState.FAILED, observed, now_us, _supervisor_lost(observed.orphans))
     return NoAction()
+
+
+def _supervisor_lost(orphans: Orphans | None) -> Failure:
+    if orphans is None:
+        return Failure(cause=FailureCause.SUPERVISOR_LOST)
+    ended, left = (", ".join(map(str, pids[:MAX_PIDS])) for pids in (orphans.ended, orphans.left))
+    facts: dict[str, str | int | float] = {
+        "ended": len(orphans.ended),
+        "ended_pids": ended,
+        "left": len(orphans.left),
+        "left_pids": left,
+    }
+    return Failure(cause=FailureCause.SUPERVISOR_LOST, facts=facts)
 
 
 _END_MESSAGES = {

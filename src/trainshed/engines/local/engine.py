@@ -11,7 +11,7 @@ import struct
 import subprocess
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from trainshed.attempts.journal import AttemptRecord, fold, read_lines
 from trainshed.config import Home
 from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt, Slots
 from trainshed.engines.base import AttemptSpec, GangRequest, Outage, Pending, Replica, Reserved
+from trainshed.engines.local.orphans import kill_orphans
 from trainshed.engines.local.warm import OFF, WarmProcesses
 from trainshed.engines.shipping import ship
 from trainshed.errors import EngineUnavailableError
@@ -134,7 +135,7 @@ class LocalEngine:
                     LOG.warning("attempt.unreadable folder=%s reason=%s", path, exc)
                     self._views[path] = before
                 if self._views[path].status.phase is AttemptPhase.LOST and before.status.phase is not AttemptPhase.LOST:
-                    _remove_containers(path)
+                    self._views[path] = _end_lost(path, self._views[path])
             return {path: self._views[path].status for path in attempts}
 
     def cancel(self, attempt: Path) -> None:
@@ -152,11 +153,13 @@ class LocalEngine:
         return self._node
 
 
-def _remove_containers(attempt: Path) -> None:
-    """Remove the containers of an attempt whose supervisor and reaper were both killed."""
+def _end_lost(attempt: Path, view: _JournalView) -> _JournalView:
+    """Kill the processes and remove the containers of an attempt whose supervisor and reaper are both gone."""
+    orphans = kill_orphans(attempt)
     reason = remove_containers(str(attempt))
     if reason is not None:
         LOG.warning("attempt.containers_left folder=%s reason=%s", attempt, reason)
+    return replace(view, status=replace(view.status, orphans=orphans))
 
 
 def _send_command(attempt: Path, command: bytes) -> None:
@@ -248,9 +251,7 @@ def _status(record: AttemptRecord, *, alive: bool, started: bool) -> ObservedAtt
             outcome=record.end.outcome,
             failure=record.end.failure,
         )
-    if record.lost_us is not None:
-        phase = AttemptPhase.LOST
-    elif not alive:
+    if not alive:  # the reaper still lives when it writes that the attempt is lost
         phase = AttemptPhase.LOST if started else AttemptPhase.ABSENT
     else:
         phase = AttemptPhase.PREPARING if record.running_us is None else AttemptPhase.RUNNING

@@ -15,7 +15,7 @@ import time
 from .. import failure
 from .. import journal as events
 from ..journal import Journal
-from ..process import spawn, tree
+from ..process import mark, spawn, tree
 from ..process.exit_status import STARTED, ExitStatus
 from ..process.sampler import SAMPLE_INTERVAL_S, SampleWriter, oom_kills
 from . import restart_policy, step_tracker
@@ -152,6 +152,7 @@ class Supervisor:
             return self._start_proxy(replica["name"], incarnation, log)
         env = spawn.environment(self._spec, replica, self._spec["site"] if self._spec["packages"] else "")
         env[tree.REPLICA_VARIABLE] = replica["name"]
+        env[mark.VARIABLE] = self._folder
         return self._start(replica["name"], spawn.command(self._spec, replica, self._folder), env, log)
 
     def _start_proxy(self, name: str, incarnation: str, log: ReplicaLog) -> bool:
