@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -48,6 +48,18 @@ class PythonFinder(Protocol):
     def get(self, version: str) -> Path | None: ...
 
 
+class _Obtainable(Container[str]):
+    """The names of runtimes that are built or can be built. A built one needs no search for its Python."""
+
+    def __init__(self, catalogue: Mapping[str, Runtime], obtainable: Callable[[Runtime], bool]) -> None:
+        self._catalogue = catalogue
+        self._obtainable = obtainable
+
+    def __contains__(self, name: object) -> bool:
+        runtime = self._catalogue.get(name) if isinstance(name, str) else None
+        return runtime is not None and self._obtainable(runtime)
+
+
 class Runtimes:
     """Environments below one folder, shared by all jobs. Safe across threads and processes."""
 
@@ -80,9 +92,10 @@ class Runtimes:
     def resolve(self, runtime_version: str | None, python_version: str | None, *, what: str = "job") -> RuntimeChoice:
         """Resolve the requested versions to a runtime for a job, or for `what`. Builds nothing.
 
-        Raises `InvalidArgumentError` if no runtime matches.
+        Calls uv only if it is not known whether a runtime that isn't built can be had. Raises `InvalidArgumentError`
+        if no runtime matches.
         """
-        available = {r.name for r in self._catalogue.values() if self._obtainable(r)}
+        available = _Obtainable(self._catalogue, self._obtainable)
         return resolve(runtime_version, python_version, available=available, catalogue=self._catalogue, what=what)
 
     def ensure(self, name: str, progress: ProgressCallback) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from trainshed.errors import InvalidArgumentError
@@ -25,11 +25,13 @@ def resolve(
     runtime_version: str | None,
     python_version: str | None,
     *,
-    available: Collection[str],
+    available: Container[str],
     catalogue: Mapping[str, Runtime] = CATALOGUE,
     what: str = "job",
 ) -> RuntimeChoice:
     """Resolve the requested versions to one of the `available` runtimes. `what` is the noun of the notes.
+
+    Asks of no more runtimes than necessary whether they are available, which can take seconds.
 
     An unknown older version gets the nearest newer runtime. Raises `InvalidArgumentError`, which lists the runtimes, if
     the version is newer than all or malformed.
@@ -52,11 +54,12 @@ def resolve(
     return RuntimeChoice(name, tuple(notes))
 
 
-def _nearest_newer(requested: str, available: Collection[str], catalogue: Mapping[str, Runtime]) -> str:
+def _nearest_newer(requested: str, available: Container[str], catalogue: Mapping[str, Runtime]) -> str:
     if _NUMBER.fullmatch(requested):
-        newer = [name for name in available if _NUMBER.fullmatch(name) and _number(name) > _number(requested)]
-        if newer:
-            return min(newer, key=_number)
+        newer = [name for name in catalogue if _NUMBER.fullmatch(name) and _number(name) > _number(requested)]
+        for name in sorted(newer, key=_number):
+            if name in available:
+                return name
     if requested in catalogue:
         problem = f"Runtime {requested} needs Python {catalogue[requested].python}, which this machine does not have."
     elif _NUMBER.fullmatch(requested):
@@ -78,6 +81,6 @@ def _substitution_reason(requested: str, catalogue: Mapping[str, Runtime]) -> st
     return f"Runtime {requested} is not offered any more"
 
 
-def _list_available(available: Collection[str], catalogue: Mapping[str, Runtime]) -> str:
+def _list_available(available: Container[str], catalogue: Mapping[str, Runtime]) -> str:
     names = [f"{name} (Python {runtime.python})" for name, runtime in catalogue.items() if name in available]
     return f"The runtimes are: {', '.join(names)}." if names else "No runtime can be had on this machine."

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.errors import DiskFullError, FailedPreconditionError, NotFoundError, TrainshedError, UnavailableError
+from trainshed.errors import (
+    DiskFullError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    TrainshedError,
+    UnavailableError,
+)
 from trainshed.runtimes.catalogue import Runtime
 from trainshed.runtimes.environments import Runtimes, RuntimeState
 from trainshed.runtimes.pythons import Pythons
@@ -65,6 +72,18 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def quiet(fraction: float, text: str) -> None:
     pass
+
+
+def test_a_built_runtime_is_resolved_without_uv(bench: Bench) -> None:
+    bench.runtimes.ensure("tiny", quiet)
+    calls = bench.uv.calls()
+    after_start = Runtimes(bench.folder / "runtimes", bench.uv.path, catalogue=CATALOGUE)
+    assert after_start.resolve("tiny", "3.11").name == "tiny"
+    assert after_start.ensure("tiny", quiet) == bench.place / "bin" / "python"
+    assert bench.uv.calls() == calls
+    with pytest.raises(InvalidArgumentError, match=r"needs Python 3\.0"):
+        after_start.resolve("lost", None)
+    assert bench.uv.calls()[len(calls) :].count("python") >= 2, "a runtime that is not built needs a search"
 
 
 def test_first_use_builds_and_the_next_does_not(bench: Bench) -> None:

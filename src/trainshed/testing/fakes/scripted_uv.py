@@ -1,4 +1,6 @@
-"""A fake uv: it creates environments of empty packages immediately, and fails or blocks on request."""
+"""A fake uv: it creates environments of empty packages immediately, and fails or blocks on request.
+
+It finds no interpreter."""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ if [ "$1" = venv ]; then
     ln -s {python} "$path/bin/python"
     exit 0
 fi
+[ "$1" != python ] || exit 1  # it knows no interpreters
 while [ "$1" != --python ]; do shift; done
 site=$(dirname "$2")/../lib/python3.11/site-packages
 mkdir "$site/a-1.dist-info"
