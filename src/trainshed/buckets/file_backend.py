@@ -328,6 +328,8 @@ class FileBackend:
         except OSError as exc:
             if exc.errno in NOT_FOUND_ERRNOS:
                 return None
+            if exc.errno == errno.EACCES and (status := _stat_beneath(self._root, bucket, name)):
+                return xattrs.plain_file_info(status, bucket=bucket, name=name)
             raise
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -339,12 +341,14 @@ class FileBackend:
 
     def _open_file(self, bucket: str, name: str) -> int:
         try:
-            with disk_errors():
-                fd = _open_beneath(self._root, bucket, name)
+            fd = _open_beneath(self._root, bucket, name)
         except OSError as exc:
             if exc.errno in NOT_FOUND_ERRNOS:
                 raise object_not_found(bucket, name) from None
-            raise
+            if exc.errno == errno.EACCES and (status := _stat_beneath(self._root, bucket, name)):
+                raise _unreadable(bucket, name, status) from exc
+            with disk_errors():
+                raise
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise object_not_found(bucket, name)
@@ -392,6 +396,25 @@ def _open_beneath(root: Path, bucket: str, name: str) -> int:
     parts = components(name)
     with open_directory(root, (bucket_name(bucket), *parts[:-1])) as folder:
         return open_file(parts[-1], folder=folder)
+
+
+def _stat_beneath(root: Path, bucket: str, name: str) -> os.stat_result | None:
+    """The status of an object's file, which may be unreadable. Returns None if there is none, or its folder is too."""
+    parts = components(name)
+    try:
+        with open_directory(root, (bucket_name(bucket), *parts[:-1])) as folder:
+            status = os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return None  # the caller raises its own error
+    return status if stat.S_ISREG(status.st_mode) else None
+
+
+def _unreadable(bucket: str, name: str, status: os.stat_result) -> FailedPreconditionError:
+    return FailedPreconditionError(
+        f"The file behind gs://{bucket}/{name} can't be read: its mode is {stat.S_IMODE(status.st_mode):03o} and its "
+        f"owner is user {status.st_uid}, which keeps the server out. Change that with chmod or chown on the server's "
+        f"machine, or delete the object or write it anew."
+    )
 
 
 def _raise(exc: Exception) -> ObjectInfo:

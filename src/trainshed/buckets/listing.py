@@ -131,6 +131,8 @@ class _Walk:
             info = xattrs.read(f"/proc/self/fd/{folder}/{name}", status, bucket=self._bucket, name=key)
         except FileNotFoundError:
             return True  # deleted since the folder was read
+        except PermissionError:  # its attribute can't be read, but its size and time are known
+            info = xattrs.plain_file_info(status, bucket=self._bucket, name=key)
         return self._add(info)
 
     def _add(self, info: ObjectInfo) -> bool:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -284,3 +287,51 @@ def test_a_session_goes_on_in_another_process_with_all_that_was_said(tree: FileB
     for wrong in ("../x", "x" * 32, "0" * 32):
         with pytest.raises(NotFoundError):
             first.open("bucket", wrong)
+
+
+#: Run as a user whom permissions bind: lists, reads, deletes and replaces files of mode 000.
+UNREADABLE = """
+import sys
+from pathlib import Path
+from trainshed.buckets.file_backend import FileBackend
+from trainshed.domain.objects import ListQuery, ObjectDraft, Preconditions
+from trainshed.errors import FailedPreconditionError
+
+root = Path(sys.argv[1])
+tree = FileBackend(root / "buckets", root / "uploads")
+for checksums in (False, True):
+    page = tree.list("bucket", ListQuery(checksums=checksums))
+    print([(item.name, item.size, item.generation > 0) for item in page.items])
+for read in (tree.open, tree.info):
+    try:
+        read("bucket", "folder/closed")
+    except FailedPreconditionError as exc:
+        print(exc)
+tree.delete("bucket", "folder/closed", Preconditions())
+with tree.stage() as staged:
+    staged.write(b"new")
+    tree.commit(staged, ObjectDraft(bucket="bucket", name="shut"))
+print([(item.name, item.size) for item in tree.list("bucket", ListQuery()).items])
+"""
+
+
+def test_an_unreadable_file_is_listed_and_fails_only_its_own_read(tree: FileBackend, tmp_path: Path) -> None:
+    put(tree, "open", b"12")
+    put(tree, "shut", b"123")
+    put(tree, "folder/closed", b"1234")
+    for name in ("shut", "folder/closed"):
+        (tmp_path / "buckets" / "bucket" / name).chmod(0)
+    command = [sys.executable, "-c", UNREADABLE, str(tmp_path)]
+    if os.geteuid() == 0:  # root may read everything, unless it gives up these two capabilities
+        if shutil.which("setpriv") is None:
+            pytest.skip("root needs setpriv to give up the right to read every file")
+        command = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", *command]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    listed = "[('folder/closed', 4, True), ('open', 2, True), ('shut', 3, True)]"
+    sentence = (
+        "The file behind gs://bucket/folder/closed can't be read: its mode is 000 and its owner is user "
+        f"{os.getuid()}, which keeps the server out. Change that with chmod or chown on the server's machine, or "
+        "delete the object or write it anew."
+    )
+    assert ran.stdout.splitlines() == [listed, listed, sentence, sentence, "[('open', 2), ('shut', 3)]"]
