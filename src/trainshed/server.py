@@ -9,10 +9,12 @@ import ipaddress
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import ssl
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -30,9 +32,10 @@ from trainshed.api.ml.fast_path import FastPath
 from trainshed.api.uvicorn_adapter import Listener, installed_versions, unknown_versions
 from trainshed.certificates import Certificates, ensure_certificates, write_bundle
 from trainshed.config import Home, MachineEnvironment, Settings, environment
-from trainshed.errors import CannotProceedError
+from trainshed.errors import CannotProceedError, DiskFullError
 from trainshed.node.connect import Egress
 from trainshed.node.files import write_file
+from trainshed.node.journal import DISK_FULL
 from trainshed.proxy import google_hosts
 from trainshed.proxy.client_config import ServerEndpoints
 from trainshed.proxy.connect_proxy import SHUTDOWN_TIMEOUT_S, ConnectProxy, machine_egress, tls_context
@@ -44,6 +47,7 @@ from trainshed.store.database import Database
 from trainshed.wiring.application import Application, build_application
 
 LOG = logging.getLogger("trainshed.server")
+MIN_FREE_BYTES = 1 << 20  #: in the state folder, for a start
 MAX_LOG_BYTES = 16 << 20  #: of the server's own log, before it is rotated
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
@@ -55,11 +59,12 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
     egress = machine_egress(machine.https_proxy, machine.no_proxy) if settings.serves_gs(machine) else None
     os.umask(0o077)
     share_arenas()
-    with ExitStack() as stack:
+    with _full_disk_refused(home, settings), ExitStack() as stack:
         http = stack.enter_context(_listen(settings.host, settings.port))
         tls = stack.enter_context(_listen(settings.host, settings.tls_port))
         home.create()
         stack.enter_context(_hold_lock(home))
+        _check_space(home)  # on a full disk, SQLite reports an I/O error that looks like damage
         database = stack.enter_context(contextlib.closing(Database(settings.database or home.database)))
         database.fence()
         database.migrate()
@@ -85,6 +90,32 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
         stack.enter_context(_server_file(home, info, interception))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(app, application, (http, tls), certificates, interception, lambda: ready(info)))
+
+
+@contextmanager
+def _full_disk_refused(home: Home, settings: Settings) -> Iterator[None]:
+    """Translate a full disk of the state folder to `CannotProceedError`."""
+    try:
+        yield
+    except (OSError, DiskFullError) as exc:
+        full = exc.errno in DISK_FULL if isinstance(exc, OSError) else not settings.database
+        if not full:
+            raise  # another error, or a database on another disk
+        folder = next(path for path in (home.path, *home.path.parents) if path.exists())
+        free_mb = shutil.disk_usage(folder).free / (1 << 20)
+        raise CannotProceedError(
+            f"The disk that holds the state folder {home.path} is full, or a quota there is used up: {free_mb:.1f} MB "
+            f"are free, and a start needs {MIN_FREE_BYTES / (1 << 20):g} MB and a copy of the database. No state is "
+            f"lost: free some space on that disk, then start the server again."
+        ) from exc
+
+
+def _check_space(home: Home) -> None:
+    """Raises `OSError` if the state folder has no space for the least that a start writes. Leaves nothing there."""
+    with tempfile.TemporaryFile(dir=home.path) as file:
+        file.write(bytes(MIN_FREE_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _check_exposure(settings: Settings) -> None:

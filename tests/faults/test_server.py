@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -234,6 +237,42 @@ def test_a_damaged_database_is_refused_and_left_as_it_is(own_server: RunningServ
     assert f"The database {path} is damaged" in words
     assert "cp " in words
     assert path.read_bytes() == bad
+
+
+@pytest.fixture
+def small_home(tmp_path: Path) -> Iterator[Path]:
+    """A state folder on a file system of 24 MB."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a small file system")
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(tmp_path)], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    try:
+        yield tmp_path / "home"
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+@pytest.mark.parametrize("left_bytes", [0, 512 << 10], ids=["nothing is free", "512 kB are free"])
+def test_a_start_on_a_full_disk_is_refused_and_changes_nothing(small_home: Path, left_bytes: int) -> None:
+    server = RunningServer(small_home).start()
+    assert server.stop() == 0
+    state = (small_home / "state.db").read_bytes()
+    filler = small_home.parent / "filler"
+    filler.write_bytes(bytes(shutil.disk_usage(small_home).free - left_bytes))
+    # The server's log is on the same disk, so its stderr is read.
+    command = [sys.executable, "-m", "trainshed.cli", "serve", "--port=0", "--tls-port=0"]
+    env = os.environ | {"TRAINSHED_HOME": str(small_home)}
+    refused = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=600)
+    words = refused.stderr
+    assert refused.returncode == 1, words
+    assert f"The disk that holds the state folder {small_home} is full" in words
+    assert f": {left_bytes / (1 << 20):.1f} MB are free, and a start needs 1 MB" in words
+    assert "free some space on that disk" in words
+    assert "Traceback" not in words
+    assert (small_home / "state.db").read_bytes() == state
+    filler.unlink()
+    assert server.start().stop() == 0
 
 
 def test_a_database_from_the_future_is_refused(own_server: RunningServer) -> None:

@@ -30,6 +30,7 @@ from trainshed.engines.base import AttemptSpec, Replica
 from trainshed.engines.local.engine import LocalEngine, render
 from trainshed.engines.shipping import ship
 from trainshed.node.journal import Journal
+from trainshed.node.supervisor.log_writer import STDOUT, LogWriter, ReplicaLog
 from trainshed.testing.contracts.engines import message_of, settle
 from trainshed.testing.eventually import eventually
 from trainshed.testing.workloads.job_logs import records
@@ -580,6 +581,27 @@ def test_a_full_disk_delays_an_event_and_does_not_tear_it(small_disk: Path) -> N
     assert events[1]["reason"] == "x" * 10_000
 
 
+def test_lines_that_a_full_disk_costs_are_counted_where_they_are_missing(small_disk: Path) -> None:
+    log = ReplicaLog("worker-replica-0", LogWriter(str(small_disk / "log.jsonl")), 1 << 20)
+    log.feed(STDOUT, b"first\n")
+    filler = _fill(small_disk)
+    log.feed(STDOUT, b"x" * 10_000 + b"\n")
+    log.feed(STDOUT, b"y" * 5_000 + b"\n" + b"z" * 5_000 + b"\n")
+    filler.unlink()
+    log.feed(STDOUT, b"second\n")
+    filler = _fill(small_disk)
+    log.feed(STDOUT, b"x" * 10_000 + b"\n")
+    filler.unlink()
+    log.close()
+    lines = records(small_disk / "log.jsonl")
+    assert [(line["s"], line["m"]) for line in lines] == [
+        ("INFO", "first"),
+        ("WARNING", "Lost 3 lines (20003 bytes) of the log of worker-replica-0 here: the disk was full."),
+        ("INFO", "second"),
+        ("WARNING", "Lost 1 lines (10001 bytes) of the log of worker-replica-0 here: the disk was full."),
+    ]
+
+
 def test_a_full_disk_costs_lines_but_neither_the_job_nor_its_end(
     prepare: Start, small_disk: Path, tmp_path: Path
 ) -> None:
@@ -600,7 +622,11 @@ print("\\n".join("line %d" % n for n in range(20_000)))
     assert attempt.settle(AttemptPhase.ENDED).outcome is JobState.SUCCEEDED
     kept = [text for text in attempt.texts() if text.startswith("line ")]
     assert len(kept) < 20_000
-    assert any(text.startswith(f"Dropped {20_000 - len(kept)} lines (") for text in attempt.texts())
+    lost = [
+        text for text in attempt.texts() if text.endswith("of the log of master-replica-0 here: the disk was full.")
+    ]
+    assert sum(int(text.split()[1]) for text in lost) == 20_000 - len(kept)
+    assert not any("limited to" in text for text in attempt.texts())
     assert attempt.texts("service")[-1] == "Finished tearing down training program."
 
 

@@ -154,6 +154,7 @@ class LogWriter:
 class ReplicaLog:
     """The log of one replica: `limit_bytes` of output, then one notice, then only a count.
 
+    Lines that a full disk costs are counted too, and the count is written where they are missing.
     `watch` is called with the lines after they are written.
     """
 
@@ -168,6 +169,8 @@ class ReplicaLog:
         self._full = False
         self._dropped_lines = 0
         self._dropped_bytes = 0
+        self._unwritten_lines = 0  # for lack of space on the disk, since the last line that was written
+        self._unwritten_bytes = 0
         self._splitters = {STDOUT: LineSplitter(), STDERR: LineSplitter()}
         self._tails: dict[str, bytes] = {STDOUT: b"", STDERR: b""}
 
@@ -214,6 +217,8 @@ class ReplicaLog:
                 % (self._dropped_lines, self._dropped_bytes, self.name, _mb(self._limit)),
                 "WARNING",
             )
+        for _, level, message, _ in self._gap():
+            self.say(message, level)
 
     def _write_lines(self, stream: str, lines: list[bytes]) -> None:
         entries: list[Entry] = []
@@ -225,9 +230,12 @@ class ReplicaLog:
             free_bytes -= len(line) + 1
             decoded = printable(line)
             entries.append((self.name, severity(decoded, stream), strip_prefix(decoded), ""))
-        self._size = self._limit - free_bytes
-        if entries and not self._file.write(entries):
-            self._count_dropped(lines[: len(entries)])
+        if entries and self._file.write(self._gap() + entries):
+            self._size = self._limit - free_bytes
+            self._unwritten_lines = self._unwritten_bytes = 0
+        elif entries:
+            self._unwritten_lines += len(entries)
+            self._unwritten_bytes += sum(len(line) + 1 for line in lines[: len(entries)])
         if self._full:
             self.say(
                 "The log of %s has reached its limit of %s MB. What comes now is counted, but not kept."
@@ -236,6 +244,13 @@ class ReplicaLog:
             )
         if self._watch is not None:
             self._watch(lines)
+
+    def _gap(self) -> list[Entry]:
+        """The notice of lines that are missing here. Empty if none is."""
+        if not self._unwritten_lines:
+            return []
+        message = "Lost %d lines (%d bytes) of the log of %s here: the disk was full."
+        return [(self.name, "WARNING", message % (self._unwritten_lines, self._unwritten_bytes, self.name), "")]
 
     def _fill(self, lines: list[bytes]) -> None:
         self._full = True
