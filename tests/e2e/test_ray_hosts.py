@@ -126,10 +126,12 @@ def test_a_node_that_is_cut_off_fails_no_request(deployer: Deployer, cluster: Ra
     )
     found = until_hosts(deployer, "cut", 2)
     lost = next(node for node in cluster.nodes if node.host in found)
-    with Callers(partial(deployer.ask, "cut"), CALLERS) as callers:
-        eventually(lambda: callers.statuses[200], (20).__lt__)
-        cluster.cut_node(lost)
-        until_hosts(deployer, "cut", 2, but=lost.host)
-    cluster.mend_node(lost)
+    try:
+        with Callers(partial(deployer.ask, "cut"), CALLERS) as callers:
+            eventually(lambda: callers.statuses[200], (20).__lt__)
+            cluster.cut_node(lost)
+            until_hosts(deployer, "cut", 2, but=lost.host)
+    finally:
+        cluster.mend_node(lost)
     assert callers.wrong == []
     deployer.finish(deployer.delete("cut"))

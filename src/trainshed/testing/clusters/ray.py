@@ -190,7 +190,8 @@ class RayCluster:
         if not self._lost:
             return
         for node in self._lost.copy():
-            node.kill()  # what a cut has left of it
+            node.mend()  # a test that failed may have left it cut off
+            node.kill()
             self.restart_node(node)
         hosts = sorted(machine.host for machine in (self.head, *self.nodes))
         eventually(
