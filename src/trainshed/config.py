@@ -19,15 +19,8 @@ from trainshed.errors import CannotProceedError
 PREFIX = "TRAINSHED_SERVER_"
 _RAY_ADDRESS = re.compile(r"(?:ray://)?(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 _POSITIVE = (
-    "poll_s",
-    "grace_s",
-    "log_limit_mb",
-    "body_limit_mb",
-    "predict_timeout_s",
-    "load_timeout_s",
-    "sleep_after_s",
-    "ray_cpu_share",
-    "ray_memory_share",
+    *("poll_s", "grace_s", "log_limit_mb", "body_limit_mb", "predict_timeout_s", "load_timeout_s", "sleep_after_s"),
+    *("backup_interval_s", "backup_count", "ray_cpu_share", "ray_memory_share"),
 )
 _CHOICES = {
     "warm_start": ("auto", "off"),
@@ -63,6 +56,12 @@ class Settings:
     database: str = _setting(
         "", "A `postgresql://` URL; needs the extra `postgresql`. Empty: SQLite in the state folder."
     )
+    backup_interval_s: float = _setting(
+        3600.0,
+        "Seconds between two copies of a SQLite database, which the server writes to `backups` in the state folder. "
+        "None is made while nothing changes.",
+    )
+    backup_count: int = _setting(24, "Copies of the database that are kept; older ones are removed.")
     slots: int = _setting(0, "Replicas that run concurrently on this machine. 0: four for each core.")
     poll_s: float = _setting(0.1, "Seconds between two checks of running jobs.")
     grace_s: float = _setting(10.0, "Seconds that a cancelled replica has between SIGTERM and SIGKILL.")
@@ -305,6 +304,11 @@ class Home:
     @property
     def database(self) -> Path:
         return self.path / "state.db"
+
+    @property
+    def backups(self) -> Path:
+        """`backups/state-TIME.db`: copies of the database that the server makes on a timer."""
+        return self.path / "backups"
 
     @property
     def lock(self) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import ipaddress
 import json
 import logging
@@ -30,6 +29,8 @@ from trainshed.api.app import Api
 from trainshed.api.listener import listener_config
 from trainshed.api.ml.fast_path import FastPath
 from trainshed.api.uvicorn_adapter import Listener, installed_versions, unknown_versions
+from trainshed.backup.restore import finish_restore, refuse_empty_database, refuse_lost_database
+from trainshed.backup.timer import BackupTimer
 from trainshed.certificates import Certificates, ensure_certificates, write_bundle
 from trainshed.config import Home, MachineEnvironment, Settings, environment
 from trainshed.errors import CannotProceedError, DiskFullError
@@ -43,6 +44,7 @@ from trainshed.proxy.interception import SniContexts, SniProtocol, with_header_c
 from trainshed.proxy.node_endpoint import NodeEndpoint, host_for_nodes
 from trainshed.services.server import ServerInfo
 from trainshed.serving.memory import share_arenas
+from trainshed.state_lock import hold_lock
 from trainshed.store.database import Database
 from trainshed.wiring.application import Application, build_application
 
@@ -63,12 +65,9 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
         http = stack.enter_context(_listen(settings.host, settings.port))
         tls = stack.enter_context(_listen(settings.host, settings.tls_port))
         home.create()
-        stack.enter_context(_hold_lock(home))
+        stack.enter_context(hold_lock(home))
         _check_space(home)  # on a full disk, SQLite reports an I/O error that looks like damage
-        database = stack.enter_context(contextlib.closing(Database(settings.database or home.database)))
-        database.fence()
-        database.migrate()
-        database.back_up()
+        database = stack.enter_context(_open_database(home, settings))
         node_host = host_for_nodes(settings.host, given=settings.node_host, cluster=settings.ray_host)
         hosts = _host_names(settings, node_host)
         certificates = ensure_certificates(home.certificates, hosts=hosts)
@@ -166,17 +165,26 @@ def _port_owner(port: int) -> str:
 
 
 @contextmanager
-def _hold_lock(home: Home) -> Iterator[None]:
-    """Hold the lock of the state folder. The kernel releases it when this process exits."""
-    with open(os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            raise CannotProceedError(
-                f"Another server runs on the state folder {home.path}. `trainshed status` shows it; "
-                f"`trainshed down` stops it; TRAINSHED_HOME chooses another folder."
-            ) from exc
-        yield
+def _open_database(home: Home, settings: Settings) -> Iterator[Database]:
+    """The migrated database, with backups on a timer if it is SQLite.
+
+    An interrupted restore is finished first. Raises `CannotProceedError` rather than begin an empty database beside
+    state that it would not know.
+    """
+    if finish_restore(home):
+        LOG.warning("restore.finished home=%s", home.path)
+    if not settings.database:
+        refuse_lost_database(home)
+    with ExitStack() as stack:
+        database = stack.enter_context(contextlib.closing(Database(settings.database or home.database)))
+        database.fence()
+        if settings.database and database.version() == 0:
+            refuse_empty_database(home, "The database that TRAINSHED_SERVER_DATABASE names is empty")
+        database.migrate()
+        if database.path is not None:
+            timer = BackupTimer(database.path, interval_s=settings.backup_interval_s, keep=settings.backup_count)
+            stack.enter_context(timer.running())
+        yield database
 
 
 def _describe(home: Home, settings: Settings, http: socket.socket, tls: socket.socket) -> ServerInfo:

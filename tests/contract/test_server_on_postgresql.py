@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,9 +20,10 @@ def url(postgresql: str) -> str:
         sa.make_url(postgresql).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT"
     )
     with server.connect() as connection:
-        connection.exec_driver_sql("create database whole_server")
+        name = f"whole_server_{os.urandom(6).hex()}"
+        connection.exec_driver_sql(f"create database {name}")
     server.dispose()
-    return postgresql.replace("/postgres?", "/whole_server?")
+    return postgresql.replace("/postgres?", f"/{name}?")
 
 
 @pytest.fixture
@@ -49,3 +51,9 @@ def test_a_job_runs_and_what_was_stored_survives_a_kill(server: RunningServer, u
     failed = jobs.wait("second")
     assert failed["state"] == "FAILED"
     assert "non-zero status of 3" in failed["errorMessage"]
+
+
+def test_an_empty_database_beside_buckets_is_refused(url: str, tmp_path: Path) -> None:
+    (tmp_path / "home" / "buckets" / "someones").mkdir(parents=True)
+    with pytest.raises(RuntimeError, match=r"is empty, but .* has buckets of an earlier one"):
+        RunningServer(tmp_path / "home", {"database": url}).start()

@@ -235,7 +235,7 @@ def test_a_damaged_database_is_refused_and_left_as_it_is(own_server: RunningServ
     path.write_bytes(bad)
     words = refusal(own_server.home)
     assert f"The database {path} is damaged" in words
-    assert "cp " in words
+    assert "trainshed restore --replace " in words
     assert path.read_bytes() == bad
 
 

@@ -24,7 +24,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "domain": set(),
     "config": set(),
     "background": set(),
+    "state_lock": {"config"},
     "store": set(),
+    "backup": {"background", "config", "node", "state_lock", "store"},  # of node: the one extractor
     "buckets": {"config"},
     "runtimes": {"config"},
     "attempts": {"node", "serving"},  # the step parser; the readers of TFRecord and protocol buffers
@@ -52,7 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "packaging": {"runtimes"},
     "client": {"config", "packaging", "proxy"},  # a trainer is packed before it is sent
     "sdk": {"client", "config", "packaging"},  # the Python client, with the dependencies of the command line
-    "cli": {"client", "config", "local", "packaging", "proxy", "server", "shell"},
+    "cli": {"backup", "client", "config", "local", "packaging", "proxy", "server", "shell"},
     "local": {"buckets", "config", "engines", "node", "runtimes"},  # on the user's own machine, without a server
     "shell": {"config", "proxy"},  # what the words of other programs mean here; the command line does it
     "certificates": set(),
@@ -61,7 +63,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("services", "store", "buckets", "runtimes", "engines", "attempts", "artifacts", "gateway", "control"),
         *("config", "proxy"),
     },
-    "server": {"api", "wiring", "certificates", "config", "control", "node", "proxy", "services", "serving", "store"},
+    "server": {
+        *("api", "wiring", "backup", "certificates", "config", "control", "node", "proxy", "services", "serving"),
+        *("state_lock", "store"),
+    },
     "testing": {  # small real things, put together from wherever they are
         *("api", "wiring", "buckets", "config", "control", "engines", "gateway", "node", "attempts", "artifacts"),
         *("packaging", "proxy", "runtimes", "server", "services", "serving", "store"),

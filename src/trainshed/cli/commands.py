@@ -86,6 +86,8 @@ COMMANDS: dict[str, tuple[Any, str]] = {
     "down": ("server.process:down", "Stop the server."),
     "logs": ("server.process:logs", "Show the server's own log."),
     "serve": ("server.process:serve", "Run the server in the foreground."),
+    "backup": ("server.backup:backup", "Write the server's state to one archive."),
+    "restore": ("server.backup:restore", "Restore a backup."),
     "console": ("server.console:console", "Open the console in a browser, signed in."),
     "demo": ("workspace.demo:demo", "Train and deploy a model, and predict, on a separate server."),
     **ML,

@@ -40,6 +40,11 @@ class BucketStore:
             raise bucket_not_found(name)
         return bucket_from_row(rows[0])
 
+    def names(self) -> Sequence[str]:
+        """The names of all buckets of all projects."""
+        with self._database.read() as tx:
+            return [row["name"] for row in tx.rows(QUERY["bucket_names"])]
+
     def page(self, project: str, *, prefix: str, after: str, limit: int) -> Sequence[Bucket]:
         """Up to `limit` buckets of a project with names after `after` that start with `prefix`, in byte order."""
         values = {"project": project, "after": after, "prefix": prefix, "length": len(prefix), "limit": limit}

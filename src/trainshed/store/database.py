@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from trainshed.errors import CannotProceedError, DiskFullError, InvalidArgumentError, UnavailableError
 from trainshed.store.postgresql import Fence, postgresql_engine
-from trainshed.store.sqlite import back_up_daily, back_up_first, sqlite_engine
+from trainshed.store.sqlite import back_up_first, sqlite_engine
 
 FENCE_CHECK_INTERVAL_S = 1.0  #: between two checks that the fence is still held
 
@@ -174,11 +174,6 @@ class Database:
                         tx.run(sa.text(statement))
                 tx.run(sa.text("insert into trainshed_schema (version) values (:v)"), {"v": number})
 
-    def back_up(self) -> None:
-        """Back up a SQLite database beside it if the last backup is a day old."""
-        if self.path is not None:
-            back_up_daily(self.path)
-
     def _for_dialect(self, script: str) -> str:
         """Fill in the dialect's types: `{serial}` is an auto-increment key, `{name}` is text in byte order."""
         serial, name = "bigint generated always as identity primary key", 'text collate "C"'
@@ -200,6 +195,9 @@ class Database:
 def _migrations() -> list[str]:
     numbered = sorted(entry.name for entry in _SQL_FOLDER.iterdir() if re.match(r"\d{4}_", entry.name))
     return [(_SQL_FOLDER / name).read_text() for name in numbered]
+
+
+LATEST_SCHEMA = len(_migrations())  #: the version of the schema that this program writes
 
 
 @contextmanager

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import logging
+import os
 import sqlite3
 import time
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import sqlalchemy as sa
 
 from trainshed.errors import CannotProceedError
-
-LOG = logging.getLogger("trainshed.store")
+from trainshed.node.files import DRAFT_PREFIX, sync_folder
 
 BUSY_TIMEOUT_S = 4.0  #: for another writer; then a write raises `UnavailableError`
-BACKUP_INTERVAL_S = 86_400
+_MAGIC = b"SQLite format 3\0"
 APPLICATION_ID = 0x74726169  #: in the header of Trainshed's files
 
 
@@ -59,13 +59,11 @@ def check_sqlite(path: Path) -> None:
         if result != "ok":
             raise sqlite3.DatabaseError(result)
     except (sqlite3.Error, OSError) as exc:
-        backup = _backup_path(path)
-        remedy = (
-            f"restore the last good copy with: cp {backup} {path}" if backup.exists() else "restore it from a backup"
-        )
+        copies = backups(path)
+        backup = copies[-1] if copies else "FILE"
         raise CannotProceedError(
-            f"The database {path} is damaged ({exc}). It was not touched. Move it and its -wal and -shm files away and "
-            f"{remedy}"
+            f"The database {path} is damaged ({exc}). It was not touched. Restore a backup with: "
+            f"trainshed restore --replace {backup}"
         ) from exc
     if application_id != APPLICATION_ID:
         raise CannotProceedError(
@@ -86,41 +84,80 @@ def _create(path: Path) -> None:
     new_path.rename(path)
 
 
-def back_up_daily(path: Path) -> None:
-    """Renew the backup if it is a day old. A failure is only logged."""
-    backup = _backup_path(path)
-    if backup.exists() and time.time() - backup.stat().st_mtime < BACKUP_INTERVAL_S:
-        return
-    try:
-        _back_up(path)
-    except (sqlite3.Error, OSError) as exc:
-        LOG.warning("database.not_copied path=%s reason=%s", path, exc)
+def back_up(path: Path, *, keep: int | None = None) -> Path:
+    """Copy the database to a new file in `backups` beside it, and remove the oldest copies beyond `keep`.
+
+    A server may use the database. Raises `sqlite3.Error` or OSError; then there is no new copy.
+    """
+    folder = backups_folder(path)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    copy = folder / f"{path.stem}-{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}.db"
+    copy_sqlite(path, copy)
+    if keep is not None:
+        for old in backups(path)[:-keep]:
+            old.unlink(missing_ok=True)
+    return copy
 
 
 def back_up_first(path: Path) -> None:
-    """Renew the backup, whatever its age. Raises `CannotProceedError` if that fails."""
+    """Copy the database before its schema is changed. Raises `CannotProceedError` if that fails."""
     try:
-        _back_up(path)
+        back_up(path)
     except (sqlite3.Error, OSError) as exc:
         raise CannotProceedError(
-            f"The database {path} is of an older version, and before it is changed a copy must be made at "
-            f"{_backup_path(path)}, which failed: {exc}. Nothing was changed. Free some space there and start again."
+            f"The database {path} is of an older version, and before it is changed a copy must be made in "
+            f"{backups_folder(path)}, which failed: {exc}. Nothing was changed. Free some space there and start again."
         ) from exc
 
 
-def _backup_path(path: Path) -> Path:
-    return path.with_name(f"{path.name}.backup")
+def is_backup_due(path: Path, *, interval_s: float) -> bool:
+    """Whether the last copy is older than `interval_s`, and the database was written to since."""
+    copies = backups(path)
+    if not copies:
+        return True
+    copied_s = copies[-1].stat().st_mtime
+    files = (path, path.with_name(f"{path.name}-wal"))
+    written_s = max(file.stat().st_mtime for file in files if file.exists())
+    return time.time() - copied_s >= interval_s and written_s >= copied_s
 
 
-def _back_up(path: Path) -> None:
-    """Replace the backup atomically: the old one stays until the new one is complete."""
-    new_path = path.with_name(f"{path.name}.backup.new")
-    new_path.unlink(missing_ok=True)
+def backups_folder(path: Path) -> Path:
+    return path.with_name("backups")
+
+
+def backups(path: Path) -> list[Path]:
+    """The copies of a database, the oldest first."""
+    return sorted(backups_folder(path).glob(f"{path.stem}-*.db"))
+
+
+def copy_sqlite(source: Path, target: Path) -> None:
+    """Copy a database to a new file, mode 0600: consistent, while others write to it, and durable."""
+    draft = target.with_name(f"{DRAFT_PREFIX}{target.name}")
+    draft.unlink(missing_ok=True)
+    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:
-        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(new_path)) as target:
-            source.backup(target)
-    except sqlite3.Error:
-        new_path.unlink(missing_ok=True)  # it may be what fills the disk
+        with (
+            closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as rows,
+            closing(sqlite3.connect(draft)) as copy,
+        ):
+            rows.backup(copy)
+            copy.execute("pragma journal_mode = delete")  # the whole database is in one file
+        with open(draft, "rb") as file:
+            os.fsync(file.fileno())
+        draft.rename(target)
+    except BaseException:
+        draft.unlink(missing_ok=True)  # it may be what fills the disk
         raise
-    new_path.chmod(0o600)
-    new_path.rename(_backup_path(path))
+    sync_folder(target.parent)
+
+
+def is_sqlite(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
+def read_schema(path: Path) -> int:
+    """The version of the schema of a database that no server uses. Raises `sqlite3.Error` if it has none."""
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        [(version,)] = connection.execute("select coalesce(max(version), 0) from trainshed_schema").fetchall()
+        return int(version)

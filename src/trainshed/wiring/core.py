@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from trainshed.buckets.backend import BackendRouter
 from trainshed.buckets.cloud_backend import CloudBackend
@@ -28,6 +30,8 @@ from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.store.models import ModelStore
 from trainshed.store.operations import OperationStore
+
+LOG = logging.getLogger("trainshed.wiring.core")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +62,9 @@ def build_core(home: Home, settings: Settings, database: Database) -> Core:
         home.file_settings().get("buckets", {}), default_project=default_project(home, environment())
     )
     backend = BackendRouter(file_backend, {each.name: CloudBackend(each.cloud()) for each in cloud_buckets})
-    buckets = Buckets(BucketStore(database), backend)
+    bucket_store = BucketStore(database)
+    _make_missing_folders(bucket_store, home.buckets, file_backend)
+    buckets = Buckets(bucket_store, backend)
     _register_cloud_buckets(cloud_buckets, buckets, file_backend)
     warm = {EnvironmentDir(home.runtimes / each.key).python: each.warm for each in CATALOGUE.values() if each.warm}
     return Core(
@@ -77,6 +83,14 @@ def build_core(home: Home, settings: Settings, database: Database) -> Core:
         machine=MachineMetrics(partial(sample_machine, home.path), cpus=cpus),
         machines=MachineTypes.read(home.file_settings().get("machines", {})),
     )
+
+
+def _make_missing_folders(store: BucketStore, root: Path, file_backend: FileBackend) -> None:
+    """Make the folders of buckets that have none, as after a restore without objects: they are empty, and usable."""
+    for name in store.names():
+        if not (root / name).is_dir():
+            LOG.warning("bucket.folder_missing bucket=%s reason='It is empty from now on.'", name)
+            file_backend.make_bucket(name)
 
 
 def _register_cloud_buckets(

@@ -13,14 +13,13 @@ from trainshed.errors import CannotProceedError
 from trainshed.store import database as database_module
 from trainshed.store.database import Database
 from trainshed.store.projects import ProjectStore
-from trainshed.store.sqlite import BACKUP_INTERVAL_S
+from trainshed.store.sqlite import back_up, backups, is_backup_due
 
 
 def opened(path: Path) -> Database:
     database = Database(path)
     try:
         database.migrate()
-        database.back_up()
     except CannotProceedError:
         database.close()
         raise
@@ -72,37 +71,40 @@ def test_a_file_of_another_program_is_refused_and_left_as_it_is(tmp_path: Path) 
 
 def test_an_older_database_is_copied_before_it_is_migrated(older: Path) -> None:
     opened(older).close()
-    copy = older.with_name("state.db.backup")
+    [copy] = backups(older)
     assert "later" in tables(older)
     assert "later" not in tables(copy)
     connection = sqlite3.connect(copy)
-    assert connection.execute("select id from projects").fetchall() == [("shed",)], "the copy of the day before"
+    assert connection.execute("select id from projects").fetchall() == [("shed",)]
     connection.close()
     assert copy.stat().st_mode & 0o777 == 0o600
+    assert copy.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_without_a_copy_there_is_no_migration(older: Path) -> None:
-    older.with_name("state.db.backup.new").mkdir()
-    with pytest.raises(CannotProceedError, match=r"a copy must be made at .*state\.db\.backup"):
+    older.with_name("backups").touch()
+    with pytest.raises(CannotProceedError, match=r"a copy must be made in .*backups"):
         opened(older)
     assert "later" not in tables(older)
 
 
-def test_a_daily_copy_that_fails_is_logged_and_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_copy_is_due_after_the_interval_if_something_was_written(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-    path.with_name("state.db.backup.new").mkdir()
-    opened(path).close()
-    assert "database.not_copied" in caplog.text
+    database = opened(path)
+    assert is_backup_due(path, interval_s=3600)
+    copy = back_up(path)
+    assert not is_backup_due(path, interval_s=3600)
+    hours_ago = time.time() - 7200
+    os.utime(copy, (hours_ago, hours_ago))
+    assert is_backup_due(path, interval_s=3600)
+    for name in ("state.db", "state.db-wal"):
+        os.utime(tmp_path / name, (hours_ago - 1, hours_ago - 1))
+    assert not is_backup_due(path, interval_s=3600), "nothing was written since"
+    database.close()
 
 
-def test_the_copy_is_made_anew_once_a_day(tmp_path: Path) -> None:
+def test_a_bounded_number_of_copies_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-    copy = path.with_name("state.db.backup")
     opened(path).close()
-    first = copy.stat().st_ino, copy.stat().st_mtime_ns
-    opened(path).close()
-    assert (copy.stat().st_ino, copy.stat().st_mtime_ns) == first
-    yesterday = time.time() - BACKUP_INTERVAL_S - 1
-    os.utime(copy, (yesterday, yesterday))
-    opened(path).close()
-    assert copy.stat().st_mtime > yesterday + 1
+    copies = [back_up(path, keep=3) for _ in range(5)]
+    assert backups(path) == copies[-3:]

@@ -5,6 +5,9 @@ values (:name, :project, :location, :storage_class, :labels, :created_us, :updat
 -- get_bucket
 select * from buckets where name = :name;
 
+-- bucket_names
+select name from buckets order by name;
+
 -- list_buckets
 select * from buckets
  where project = :project and name > :after and name >= :prefix and substr(name, 1, :length) = :prefix
