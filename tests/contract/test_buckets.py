@@ -114,8 +114,11 @@ def test_a_bucket_that_is_a_folder_goes_and_a_new_one_shows_nothing_of_an_old(
         buckets.owner("shown")
     (tmp_path / "buckets" / "shown").mkdir()
     (tmp_path / "buckets" / "shown" / "late").write_text("written by a program after the bucket was deleted")
-    buckets.make("another-project", "shown")
-    assert tree.list("shown", ListQuery()).items == ()
+    with pytest.raises(ConflictError, match="objects of an earlier one"):
+        buckets.make("another-project", "shown")
+    with pytest.raises(NotFoundError):
+        buckets.owner("shown")
+    assert [item.name for item in tree.list("shown", ListQuery()).items] == ["late"], "kept, and in no bucket"
 
 
 def test_a_bucket_in_a_cloud_is_made_once_and_for_one_project(buckets: Buckets) -> None:

@@ -51,7 +51,7 @@ class BucketBackend(ObjectBackend, Protocol):
     """An `ObjectBackend` that also creates and removes buckets and stages uploads."""
 
     def make_bucket(self, bucket: str) -> None:
-        """Create an empty bucket."""
+        """Create an empty bucket. Raises `ConflictError` if objects of a lost bucket are in its place."""
 
     def remove_bucket(self, bucket: str, *, forget: Callable[[], None]) -> None:
         """Call `forget`, then remove an empty bucket. Raises `ConflictError`, without any change, if it has objects."""

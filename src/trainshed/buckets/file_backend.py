@@ -68,11 +68,19 @@ class FileBackend:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def make_bucket(self, bucket: str) -> None:
-        """Create the folder, empty and durably. Remains of an earlier bucket with this name are removed."""
+        """Create the folder durably. One that is there without an object becomes the bucket's; nothing is removed.
+
+        Raises `ConflictError` if it holds objects: their bucket's row is lost, and with it the project they belong to.
+        """
         with disk_errors():
-            self._remove_bucket_folder(bucket_name(bucket))
-            with make_directories(self._root, (bucket,)):
+            with make_directories(self._root, (bucket_name(bucket),)):
                 pass
+            if self.list(bucket, ListQuery(limit=1, checksums=False)).items:
+                raise ConflictError(
+                    f"The server has no bucket {bucket}, but objects of an earlier one of this name, which are kept. "
+                    f"Their project is unknown, as after the return to an older database. Choose another name, or ask "
+                    f"the operator to move the folder {bucket} out of `buckets` in the state folder first."
+                )
 
     def remove_bucket(self, bucket: str, *, forget: Callable[[], None]) -> None:
         """Call `forget`, then remove an empty bucket. Raises `ConflictError`, without any change, if it has objects."""

@@ -74,6 +74,11 @@ class JobStore:
             raise NotFoundError(f"There is no job {job_id} in project {project}.")
         return job_from_row(rows[0])
 
+    def keys(self) -> set[tuple[str, str]]:
+        """Project and id of all jobs."""
+        with self._database.read() as tx:
+            return {(row["project"], row["id"]) for row in tx.rows(QUERY["job_keys"])}
+
     def record(self, job: Job, events: Iterable[JobEvent] = ()) -> Job:
         """Write a changed job. Raises `WriteConflictError` if the row changed since it was read."""
         with self._queue_order.change() as put_in_order, self._database.write() as tx:

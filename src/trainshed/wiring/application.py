@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import psutil
 
@@ -17,6 +18,7 @@ from trainshed.control.deployments.model_files import ModelFileStore
 from trainshed.control.deployments.provisioner import HostResources, ImageResolver, ProvisionerDeps, VersionProvisioner
 from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.credentials import LocalCredentials, RemoteCredentials
+from trainshed.control.jobs.orphans import end_orphans
 from trainshed.domain.engine_names import LOCAL_ENGINE, RAY_ENGINE
 from trainshed.domain.policies import JOBS, MODELS
 from trainshed.engines.hosts.base import HostEngine, HostEngineRouter
@@ -76,6 +78,8 @@ from trainshed.wiring.jobs import (
 )
 from trainshed.wiring.ray import RayIntegration
 
+ORPHANS_END_TIMEOUT_S = 20.0  #: beyond the grace of their replicas
+
 
 @dataclass(frozen=True, slots=True)
 class Application:
@@ -90,13 +94,16 @@ class Application:
     hosts: HostEngine
     machine: MachineMetrics
     ray: RayIntegration
+    end_orphans: Callable[[], None]  #: of jobs that the database does not know
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Run all controllers and background threads inside the block.
 
-        At exit, hosts are stopped and runtime builds are cancelled. The next server starts them again.
+        Attempts of jobs that the database does not know are ended first. At exit, hosts are stopped and runtime builds
+        are cancelled. The next server starts them again.
         """
+        self.end_orphans()
         self.services.predictions.begin(self.deployments)
         self.services.tensorboards.begin()
         self.warm.begin()
@@ -174,6 +181,9 @@ def build_application(
         hosts,
         core.machine,
         job_plane.ray,
+        partial(
+            end_orphans, home.jobs, core.engine, core.jobs.keys, timeout_s=settings.grace_s + ORPHANS_END_TIMEOUT_S
+        ),
     )
 
 

@@ -120,6 +120,23 @@ def test_a_mark_keeps_its_folder_and_outlives_what_lies_in_it(tree: FileBackend)
         put(tree, "exports/", b"x")
 
 
+def test_objects_of_a_bucket_without_a_row_are_refused_and_never_removed(tree: FileBackend) -> None:
+    """The row may be lost, as after the return to an older database; the objects may be another project's."""
+    put(tree, "data/a", b"kept")
+    with pytest.raises(ConflictError, match="objects of an earlier one"):
+        tree.make_bucket("bucket")
+    assert get(tree, "data/a") == b"kept"
+
+
+def test_a_folder_without_objects_becomes_the_buckets_as_it_is(tree: FileBackend, tmp_path: Path) -> None:
+    left = tmp_path / "buckets" / "left"
+    (left / "empty").mkdir(parents=True)
+    (left / "link").symlink_to(tmp_path)
+    tree.make_bucket("left")
+    assert tree.list("left", ListQuery()).items == ()
+    assert sorted(path.name for path in left.iterdir()) == ["empty", "link"]
+
+
 def test_generations_grow_even_if_the_clock_does_not(tmp_path: Path) -> None:
     tree = FileBackend(tmp_path / "buckets", tmp_path / "uploads", clock=lambda: 1_000_000)
     tree.make_bucket("bucket")

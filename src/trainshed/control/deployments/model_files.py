@@ -88,10 +88,16 @@ class ModelFileStore:
                 (self._root / project).rmdir()
 
     def sweep(self) -> None:
-        """Remove what interrupted copies left. Call it only before the first `snapshot`."""
+        """Remove what interrupted copies left. Call it only before the first `snapshot`.
+
+        A snapshot that no version has is logged and stays: its version may be missing only because the database is an
+        older one. A new version of the same content uses it.
+        """
         for folder in self._root.glob("*/*"):
-            if folder.name.startswith(_DRAFT_PREFIX) or not self._used(folder.parent.name, folder.name):
+            if folder.name.startswith(_DRAFT_PREFIX):
                 _remove(folder)
+            elif not self._used(folder.parent.name, folder.name):
+                LOG.warning("files.unused folder=%s reason=%r", folder, "No version has this snapshot.")
 
     def _copy(self, project: str, bucket: str, name: str, check: Callable[[], None]) -> ModelSnapshot:
         draft = self._root / project / f"{_DRAFT_PREFIX}{secrets.token_hex(8)}"

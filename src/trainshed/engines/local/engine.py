@@ -138,6 +138,12 @@ class LocalEngine:
                     self._views[path] = _end_lost(path, self._views[path])
             return {path: self._views[path].status for path in attempts}
 
+    def forget(self, attempts: Collection[Path]) -> None:
+        """Forget what was read in these folders: other attempts may have their paths next."""
+        with self._lock:
+            for path in attempts:
+                self._views.pop(path, None)
+
     def cancel(self, attempt: Path) -> None:
         """Tell the attempt's supervisor, if there is one, to end it."""
         _send_command(attempt, b"cancel\n")

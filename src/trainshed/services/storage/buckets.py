@@ -50,7 +50,10 @@ class Buckets:
     def make(
         self, project: str, name: str, *, location: str = "", storage_class: str = "", labels: object = None
     ) -> Bucket:
-        """Create an empty bucket. Raises `AlreadyExistsError` if any project has that name."""
+        """Create an empty bucket. Raises `AlreadyExistsError` if any project has that name.
+
+        Raises `ConflictError` if its folder holds objects, whose bucket has no row.
+        """
         checked_labels = names.labels(labels if labels is not None else {}, field="labels")
         with self._lock:
             if self._exists(bucket_name(name)):

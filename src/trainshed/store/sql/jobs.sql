@@ -7,6 +7,9 @@ values (:project, :id, :body, :labels, :state, :priority, :attempt, :runtime, :e
 -- get_job
 select * from jobs where project = :project and id = :id;
 
+-- job_keys
+select project, id from jobs;
+
 -- lock_job
 select id from jobs where project = :project and id = :id for update;
 
