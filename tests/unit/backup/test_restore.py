@@ -21,7 +21,7 @@ from trainshed.backup.restore import finish_restore, refuse_empty_database, refu
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.config import Home
 from trainshed.domain.objects import ObjectDraft, ObjectInfo, ObjectMetadata
-from trainshed.errors import CannotProceedError
+from trainshed.errors import CannotProceedError, DiskFullError
 from trainshed.state_lock import hold_lock
 from trainshed.store.database import Database
 from trainshed.store.projects import ProjectStore
@@ -155,7 +155,7 @@ def test_a_restore_that_ends_before_its_commit_changes_nothing(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(restore_module, "write_file", end)
-    with pytest.raises(restore_module.DiskFullError, match="is full, so nothing was restored"):
+    with pytest.raises(DiskFullError, match="is full, so nothing was restored"):
         restore(other, archive, replace=True)
     assert projects(other) == ["second"]
     assert not (other.path / "restore").exists()

@@ -151,8 +151,7 @@ class Supervisor:
             incarnation = "%d.%d" % (self._history.gang_restarts, self._history.restarts.get(replica["name"], 0))
             return self._start_proxy(replica["name"], incarnation, log)
         env = spawn.environment(self._spec, replica, self._spec["site"] if self._spec["packages"] else "")
-        env[tree.REPLICA_VARIABLE] = replica["name"]
-        env[mark.VARIABLE] = self._folder
+        env.update({tree.REPLICA_VARIABLE: replica["name"], mark.VARIABLE: self._folder})
         return self._start(replica["name"], spawn.command(self._spec, replica, self._folder), env, log)
 
     def _start_proxy(self, name: str, incarnation: str, log: ReplicaLog) -> bool:
