@@ -18,6 +18,7 @@ TrainshedError
 ├── UnavailableError             retry after `retry_after_s` seconds
 │   └── ResourceExhaustedError   too many concurrent requests
 ├── DeadlineExceededError        took longer than allowed
+├── RequestCancelledError        the client disconnected before the response
 ├── DiskFullError                the disk of the state folder is full
 ├── DataLossError                bytes differ from those that were stored or sent
 ├── EngineUnavailableError       an engine is unreachable
@@ -117,6 +118,10 @@ class ResourceExhaustedError(UnavailableError):
 
 class DeadlineExceededError(TrainshedError):
     """The request took longer than allowed. Its outcome is unknown."""
+
+
+class RequestCancelledError(TrainshedError):
+    """The client has disconnected. What it asked for was stopped, and nobody reads this."""
 
 
 class DiskFullError(TrainshedError):

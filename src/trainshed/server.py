@@ -14,6 +14,8 @@ import socket
 import ssl
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -51,6 +53,8 @@ from trainshed.wiring.application import Application, build_application
 LOG = logging.getLogger("trainshed.server")
 MIN_FREE_BYTES = 1 << 20  #: in the state folder, for a start
 MAX_LOG_BYTES = 16 << 20  #: of the server's own log, before it is rotated
+SHUTDOWN_GRACE_S = 35.0  #: from the first signal to the end of the process, whatever its threads do
+AT_ONCE_GRACE_S = 2.0  #: from the second one
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -288,10 +292,12 @@ async def _run(
             tls=interception.tls, inner=partial(plain.protocol, intercepted), egress=interception.egress
         )
     stopping = 0
+    deadline = ExitDeadline()
 
     def stop() -> None:
         nonlocal stopping
         stopping += 1
+        deadline.set(SHUTDOWN_GRACE_S if stopping == 1 else AT_ONCE_GRACE_S)
         if proxy is not None:
             proxy.stop()
         for server in (plain, secure):
@@ -311,6 +317,30 @@ async def _run(
             ready()
         if proxy is not None:
             await proxy.close()
+
+
+class ExitDeadline:
+    """Ends the process when its time is over. A thread that blocks can keep neither the event loop nor an exit up."""
+
+    def __init__(self, end: Callable[[int], object] = os._exit) -> None:
+        self._end = end
+        self._lock = threading.Lock()
+        self._deadline: float | None = None
+
+    def set(self, seconds: float) -> None:
+        """End the process so many seconds from now, unless an earlier end is set. Returns at once."""
+        with self._lock:
+            deadline = time.monotonic() + seconds
+            if self._deadline is not None and self._deadline <= deadline:
+                return
+            self._deadline = deadline
+        threading.Thread(target=self._wait, args=(seconds,), name="exit-deadline", daemon=True).start()
+
+    def _wait(self, seconds: float) -> None:
+        time.sleep(seconds)
+        threads = sorted(thread.name for thread in threading.enumerate() if not thread.daemon)
+        LOG.warning("server.exit_forced after_s=%g threads=%s", seconds, ",".join(threads))
+        self._end(1)
 
 
 def _fast_path(app: Api, info: ServerInfo) -> FastPath | None:

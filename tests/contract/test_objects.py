@@ -19,6 +19,7 @@ from trainshed.buckets.s3 import S3Client
 from trainshed.buckets.uploads import UploadSession, UploadSessions
 from trainshed.domain.iam import Principal, Role
 from trainshed.domain.objects import ListQuery, ObjectDraft, ObjectInfo, ObjectMetadata, Preconditions
+from trainshed.domain.work_budget import unlimited
 from trainshed.errors import ConditionNotMetError, DataLossError, InvalidArgumentError, NotFoundError, NotModified
 from trainshed.services.storage.objects import Objects, ObjectSource
 from trainshed.testing.fakes.s3_server import BUCKET, S3Server
@@ -186,12 +187,12 @@ def test_copies_moves_and_composes(objects: Objects, trees: BackendRouter) -> No
     put(trees, "one", b"1" * (2 << 20), traits=ObjectMetadata(content_type="text/x-odd", metadata={"k": "v"}))
     put(trees, "two", b"22")
     source = ObjectSource(bucket="bucket", name="one")
-    copied = objects.copy(source, ObjectDraft(bucket="bucket", name="copy"), WRITER, keep_traits=True)
+    copied = objects.copy(source, ObjectDraft(bucket="bucket", name="copy"), WRITER, unlimited(), keep_traits=True)
     assert (copied.traits.metadata, copied.md5) == ({"k": "v"}, md5(b"1" * (2 << 20)))
-    moved = objects.move(source, ObjectDraft(bucket="bucket", name="moved"), WRITER)
+    moved = objects.move(source, ObjectDraft(bucket="bucket", name="moved"), WRITER, unlimited())
     assert (moved.md5, objects.exists("bucket", "one")) == (copied.md5, False)
     parts = [ObjectSource(bucket="bucket", name=name) for name in ("moved", "two")]
-    composed = objects.compose(parts, ObjectDraft(bucket="bucket", name="whole"))
+    composed = objects.compose(parts, ObjectDraft(bucket="bucket", name="whole"), unlimited())
     assert composed.components == 2
     assert get(trees, "whole") == b"1" * (2 << 20) + b"22"
     assert objects.folder_holds_files("bucket", "")

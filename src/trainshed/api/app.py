@@ -20,6 +20,7 @@ from trainshed.api.http import auth, cookies
 from trainshed.api.http.request import declared_query
 from trainshed.api.http.responses import SECURITY_HEADERS, error_response, problem_response
 from trainshed.api.http.routing import ProjectScope, Route, Router
+from trainshed.api.http.slow_work import SlowWork
 from trainshed.api.ml import jobs as ml_jobs
 from trainshed.api.ml import models as ml_models
 from trainshed.api.ml import operations as ml_operations
@@ -86,6 +87,7 @@ class Api:
         self._hosts = frozenset(allowed_hosts)
         self._authentication = authentication
         self._body_limit = body_limit
+        self._slow_work = SlowWork()
         self.fast_path = FastPath(services, authentication=authentication, body_limit=body_limit)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -132,6 +134,7 @@ class Api:
                 "trainshed.services": self._services,
                 "trainshed.app": self,
                 "trainshed.body_limit": self._body_limit,
+                "trainshed.slow_work": self._slow_work,
                 "trainshed.authentication": self._authentication,
             }
         )

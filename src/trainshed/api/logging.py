@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import orjson
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from trainshed.api.http.bodies import read_json_object
 from trainshed.api.http.request import principal, services
 from trainshed.api.http.routing import ProjectScope, Route
+from trainshed.api.http.slow_work import LOG_QUERIES, slow_work
 from trainshed.domain.iam import Access
 from trainshed.errors import InvalidArgumentError
 from trainshed.services.logs.entries import LogQuery
@@ -21,7 +22,8 @@ _LIST_FIELDS = frozenset({"resourceNames", "projectIds", "filter", "orderBy", "p
 
 async def list_entries(request: Request) -> Response:
     query = _query(await read_json_object(request))
-    page = await run_in_threadpool(services(request).logs.entries, principal(request), query)
+    read = partial(services(request).logs.entries, principal(request), query)
+    page = await slow_work(request, LOG_QUERIES).run(request, read)
     body: dict[str, Any] = {"entries": [entry.body() for entry in page.entries]} if page.entries else {}
     return _json(body | ({"nextPageToken": page.next_token} if page.next_token else {}))
 

@@ -1,11 +1,13 @@
 """Reads the log of an attempt: one file in time order, which may still grow.
 
 The trainer runs beside the file and may do anything to it. So links are not followed, only a regular file is read,
-memory is bounded whatever its content, and damaged lines become a record that says so.
+memory and the time for one record are bounded whatever its content, holes are not read, and damaged lines become a
+record that says so.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -25,7 +27,11 @@ CHUNK_BYTES = 64 * 1024
 LINE_MAX_BYTES = 4 * 1024 * 1024  #: a longer line is damaged: supervisors split lines long before
 MAX_TIME_US = 253_402_300_799_999_999  #: the end of the year 9999
 _MAX_DAMAGED_RUN = 10_000  #: damaged lines that one record reports
-_SEARCH_MAX_BYTES = 1024 * 1024
+_MAX_DAMAGED_RUN_BYTES = 64 << 20  #: that one record reports, holes aside
+_SEARCH_MAX_BYTES = 16 << 20  #: of damaged lines that are read for one readable one
+_SEARCH_LINE_BYTES = 256  #: what a line costs besides its bytes in a search that is limited
+_LINE_SEARCH_MAX_BYTES = 64 << 20  #: that are read for one end of a line; a damaged line ends there if it has no other
+_BLOCK_BYTES = 4096  #: a hole is as many blocks of the file system
 
 
 class LogRecord(NamedTuple):
@@ -81,7 +87,7 @@ class AttemptLog:
         damaged: list[_Raw] = []
         for raw in self._raw_forwards(start):
             record = _parse(raw, last_us or 0)
-            if record is not None or len(damaged) == _MAX_DAMAGED_RUN:
+            if record is not None or _is_long(damaged):
                 if damaged:
                     last_us = self._time_before(damaged[0].start) if last_us is None else last_us
                     yield _damaged_record(damaged, last_us)
@@ -104,18 +110,18 @@ class AttemptLog:
         for raw in self._raw_backwards(self.complete() if stop is None else stop):
             record = _parse(raw, 0)
             if record is None:
-                damaged.insert(0, _Raw(raw.start, raw.end, None))
-                if len(damaged) == _MAX_DAMAGED_RUN:
-                    yield _damaged_record(damaged, min(next_us, self._time_before(raw.start)))
+                damaged.append(_Raw(raw.start, raw.end, None))
+                if _is_long(damaged):
+                    yield _damaged_record(damaged[::-1], min(next_us, self._time_before(raw.start)))
                     damaged = []
                 continue
             if damaged:
-                yield _damaged_record(damaged, min(record.time_us, next_us))
+                yield _damaged_record(damaged[::-1], min(record.time_us, next_us))
                 damaged = []
             next_us = min(record.time_us, next_us)
             yield record._replace(time_us=next_us)
         if damaged:
-            yield _damaged_record(damaged, self.floor_us)
+            yield _damaged_record(damaged[::-1], self.floor_us)
 
     def find(self, time_us: int) -> int:
         """The offset of the first record with this time or later; the end if there is none."""
@@ -130,11 +136,15 @@ class AttemptLog:
                 low = probe.end
             else:
                 high = middle
+        remaining = _SEARCH_MAX_BYTES
         for raw in self._raw_forwards(low):
             if (record := _parse(raw, 0)) is not None and record.time_us >= time_us:
                 return record.start
             if raw.end >= end:
                 break
+            remaining -= _search_cost(raw)
+            if remaining < 0 and raw.start >= high:  # damaged beyond the place that the search found
+                return raw.start
         return end
 
     def complete(self) -> int:
@@ -143,15 +153,9 @@ class AttemptLog:
             return unreadable.end
         try:
             with self._open() as fd:
-                position = os.fstat(fd).st_size
-                while position > 0:
-                    start = max(0, position - CHUNK_BYTES)
-                    if (newline := os.pread(fd, position - start, start).rfind(b"\n")) >= 0:
-                        return start + newline + 1
-                    position = start
+                return _start_before(fd, os.fstat(fd).st_size)
         except OSError:
             return 0
-        return 0
 
     @contextmanager
     def _open(self) -> Iterator[int]:
@@ -233,29 +237,29 @@ class AttemptLog:
         """The first offset, `offset` or later, at which a line begins. Returns None if no line has ended there yet."""
         if offset == 0:
             return 0
-        offset -= 1
-        while data := self._pread(CHUNK_BYTES, offset):
-            if (newline := data.find(b"\n")) >= 0:
-                return offset + newline + 1
-            offset += len(data)
-        return None
+        try:
+            with self._open() as fd:
+                return _start_after(fd, offset - 1)
+        except OSError:  # gone or replaced meanwhile
+            return None
 
     def _previous_start(self, offset: int) -> int:
         """The last offset, `offset` or earlier, at which a line begins."""
-        while offset > 0:
-            start = max(0, offset - CHUNK_BYTES)
-            if (newline := self._pread(offset - start, start).rfind(b"\n")) >= 0:
-                return start + newline + 1
-            offset = start
-        return 0
+        try:
+            with self._open() as fd:
+                return _start_before(fd, offset)
+        except OSError:
+            return 0
 
     def _first_readable(self, offset: int, before: int) -> LogRecord | None:
         """The first readable record that begins in this range. Returns None if there is none."""
         start = self._line_start(offset)
         if start is None:
             return None
+        remaining = _SEARCH_MAX_BYTES
         for raw in self._raw_forwards(start):
-            if raw.start >= before:
+            remaining -= _search_cost(raw)
+            if raw.start >= before or remaining < 0:
                 return None
             if (record := _parse(raw, 0)) is not None:
                 return record
@@ -263,12 +267,77 @@ class AttemptLog:
 
     def _time_before(self, offset: int) -> int:
         """The time of the last readable record before this offset, if there is one nearby. Otherwise `floor_us`."""
+        remaining = _SEARCH_MAX_BYTES
         for raw in self._raw_backwards(offset):
             if (record := _parse(raw, 0)) is not None:
                 return record.time_us
-            if offset - raw.start > _SEARCH_MAX_BYTES:
+            remaining -= _search_cost(raw)
+            if remaining < 0:
                 break
         return self.floor_us
+
+
+def _start_before(fd: int, offset: int) -> int:
+    """The last offset, `offset` or earlier, at which a line begins, or at which the search for one gives up."""
+    lowest = offset
+    remaining = _LINE_SEARCH_MAX_BYTES
+    while lowest > 0 and remaining > 0:
+        lowest = _data_end(fd, lowest)
+        start = max(0, lowest - CHUNK_BYTES)
+        if (newline := os.pread(fd, lowest - start, start).rfind(b"\n")) >= 0:
+            return start + newline + 1
+        lowest, remaining = start, remaining - CHUNK_BYTES
+    return lowest
+
+
+def _start_after(fd: int, offset: int) -> int | None:
+    """The offset after the next end of a line, or at which the search for one gives up. Returns None at the end."""
+    remaining = _LINE_SEARCH_MAX_BYTES
+    while remaining > 0:
+        offset = _next_data(fd, offset)
+        if not (data := os.pread(fd, CHUNK_BYTES, offset)):
+            return None
+        if (newline := data.find(b"\n")) >= 0:
+            return offset + newline + 1
+        offset, remaining = offset + len(data), remaining - CHUNK_BYTES
+    return offset
+
+
+def _next_data(fd: int, offset: int) -> int:
+    """The first offset, `offset` or later, that is not in a hole. Returns the size if only a hole follows."""
+    try:
+        return os.lseek(fd, offset, os.SEEK_DATA)
+    except OSError as exc:
+        if exc.errno != errno.ENXIO:
+            raise
+        return os.fstat(fd).st_size
+
+
+def _data_end(fd: int, offset: int) -> int:
+    """The end of the data before `offset`: `offset` itself, unless a hole is before it. Returns 0 if there is none."""
+    below = max(0, offset - CHUNK_BYTES)
+    if _next_data(fd, below) < offset:
+        return offset
+    low, high = 0, below // _BLOCK_BYTES + 1  # the last block with data is in [low, high), if there is one
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _next_data(fd, middle * _BLOCK_BYTES) < offset:
+            low = middle
+        else:
+            high = middle
+    start = low * _BLOCK_BYTES
+    return min(offset, start + _BLOCK_BYTES) if _next_data(fd, start) < offset else 0
+
+
+def _search_cost(raw: _Raw) -> int:
+    return _SEARCH_LINE_BYTES + raw.end - raw.start
+
+
+def _is_long(damaged: list[_Raw]) -> bool:
+    """Whether a run of damaged lines has to end: so many lines, or so many bytes of which the size is known."""
+    return len(damaged) == _MAX_DAMAGED_RUN or (
+        bool(damaged) and abs(damaged[-1].end - damaged[0].start) > _MAX_DAMAGED_RUN_BYTES
+    )
 
 
 def _parse(raw: _Raw, not_before_us: int) -> LogRecord | None:

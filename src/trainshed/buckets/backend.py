@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from trainshed.buckets.staging import ObjectReader, StagedObject
 from trainshed.domain.objects import ListQuery, ObjectDraft, ObjectInfo, ObjectMetadata, ObjectPage, Preconditions
+from trainshed.domain.work_budget import WorkBudget
 from trainshed.errors import FailedPreconditionError
 
 
@@ -16,7 +17,13 @@ class ObjectBackend(Protocol):
     def info(self, bucket: str, name: str, *, checksums: bool = True) -> ObjectInfo:
         """The object as it is now, with its checksums if they are known. Raises `NotFoundError` if there is none."""
 
-    def open(self, bucket: str, name: str, *, checksums: bool = False) -> ObjectReader:
+    def lacks_checksums(self, info: ObjectInfo) -> bool:
+        """Whether `with_checksums` may add some."""
+
+    def with_checksums(self, items: Sequence[ObjectInfo], budget: WorkBudget | None = None) -> tuple[ObjectInfo, ...]:
+        """The objects of one bucket, with the checksums that can be had within the budget."""
+
+    def open(self, bucket: str, name: str) -> ObjectReader:
         """Open the object's bytes. The caller closes the reader."""
 
     def list(self, bucket: str, query: ListQuery) -> ObjectPage:
@@ -95,8 +102,14 @@ class BackendRouter:
     def info(self, bucket: str, name: str, *, checksums: bool = True) -> ObjectInfo:
         return self._backend_of(bucket).info(bucket, name, checksums=checksums)
 
-    def open(self, bucket: str, name: str, *, checksums: bool = False) -> ObjectReader:
-        return self._backend_of(bucket).open(bucket, name, checksums=checksums)
+    def lacks_checksums(self, info: ObjectInfo) -> bool:
+        return self._backend_of(info.bucket).lacks_checksums(info)
+
+    def with_checksums(self, items: Sequence[ObjectInfo], budget: WorkBudget | None = None) -> tuple[ObjectInfo, ...]:
+        return self._backend_of(items[0].bucket).with_checksums(items, budget) if items else ()
+
+    def open(self, bucket: str, name: str) -> ObjectReader:
+        return self._backend_of(bucket).open(bucket, name)
 
     def list(self, bucket: str, query: ListQuery) -> ObjectPage:
         return self._backend_of(bucket).list(bucket, query)

@@ -30,6 +30,7 @@ from trainshed.domain.objects import (
     object_not_found,
 )
 from trainshed.domain.times import now_us
+from trainshed.domain.work_budget import WorkBudget
 from trainshed.errors import (
     CannotProceedError,
     ConditionNotMetError,
@@ -109,7 +110,13 @@ class CloudBackend:
         """Checksums are known for objects written through this server. No bytes are read to compute them."""
         return self._cloud_object(bucket, name).info
 
-    def open(self, bucket: str, name: str, *, checksums: bool = False) -> ObjectReader:
+    def lacks_checksums(self, info: ObjectInfo) -> bool:
+        return False
+
+    def with_checksums(self, items: Sequence[ObjectInfo], budget: WorkBudget | None = None) -> tuple[ObjectInfo, ...]:
+        return tuple(items)
+
+    def open(self, bucket: str, name: str) -> ObjectReader:
         return CloudReader(self._cloud, self._cloud_object(bucket, name))
 
     def list(self, bucket: str, query: ListQuery) -> ObjectPage:

@@ -8,12 +8,13 @@ import os
 import secrets
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from trainshed.buckets import xattrs
+from trainshed.buckets.background_checksums import BackgroundChecksums, Sums
 from trainshed.buckets.checksums import PIECE, Checksums, checksums_of
 from trainshed.buckets.dirfd import (
     NOT_FOUND_ERRNOS,
@@ -40,13 +41,14 @@ from trainshed.domain.objects import (
     object_not_found,
 )
 from trainshed.domain.times import now_us
+from trainshed.domain.work_budget import WorkBudget, unlimited
 from trainshed.errors import ConflictError, FailedPreconditionError, InvalidArgumentError, UnavailableError
 
 LOG = logging.getLogger("trainshed.buckets")
 
 STRIPES = 64
 STABLE_AFTER_US = 1_000_000  #: files unchanged for this long get their checksums stored
-MAX_LIST_CHECKSUM_BYTES = 256 << 20  #: of files without checksums that one listing reads
+MAX_INLINE_CHECKSUM_BYTES = 64 << 20  #: of files without checksums that one request reads; others get them later
 
 Clock = Callable[[], int]
 
@@ -64,6 +66,7 @@ class FileBackend:
         self._clock = clock
         self._stripes = tuple(threading.Lock() for _ in range(STRIPES))
         self._folder_lock = threading.Lock()  #: held to remove a folder and to mark one
+        self._background = BackgroundChecksums(self._open_with_info, self._store_checksums)
         for path in (root, uploads):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -101,42 +104,56 @@ class FileBackend:
         self._remove(trash)  # a remainder is removed at the next start
 
     def info(self, bucket: str, name: str, *, checksums: bool = True) -> ObjectInfo:
-        """The object as it is now. A file that another program wrote is read once for its checksums."""
+        """The object as it is now. A file that another program wrote gets checksums as `with_checksums` says."""
         if is_folder(name):
             return self._read_mark(bucket, name) or _raise(object_not_found(bucket, name))
-        with self.open(bucket, name, checksums=checksums) as reader:
-            return reader.info
+        with self.open(bucket, name) as reader:
+            return self.with_checksums([reader.info])[0] if checksums else reader.info
 
-    def open(self, bucket: str, name: str, *, checksums: bool = False) -> ObjectReader:
+    def open(self, bucket: str, name: str) -> ObjectReader:
         """Open the object's bytes. The caller closes the reader. A folder's mark is empty."""
         if is_folder(name):
             return FileReader(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), self.info(bucket, name))
+        fd, info = self._open_with_info(bucket, name)
+        return FileReader(fd, info)
+
+    def _open_with_info(self, bucket: str, name: str) -> tuple[int, ObjectInfo]:
         fd = self._open_file(bucket, name)
         try:
             with disk_errors():
-                info = self._read_info(fd, bucket, name)
-                if checksums and not info.crc32c:
-                    info = self._with_checksums(fd, info)
-            return FileReader(fd, info)
+                return fd, self._read_info(fd, bucket, name)
         except BaseException:
             os.close(fd)
             raise
 
     def list(self, bucket: str, query: ListQuery) -> ObjectPage:
-        """One page of the bucket's objects. Files that other programs wrote get checksums within a byte budget."""
+        """One page of the bucket's objects. `with_checksums` adds those of files that other programs wrote."""
         with disk_errors():
-            page = list_page(self._root, bucket, query)
-        if not query.checksums or all(item.crc32c for item in page.items):
-            return page
-        budget = MAX_LIST_CHECKSUM_BYTES
-        items = []
-        for item in page.items:
-            if not item.crc32c and item.size <= budget:
-                budget -= item.size
-                with suppress(OSError):
-                    item = self._find(bucket, item.name, checksums=True) or item
-            items.append(item)
-        return replace(page, items=tuple(items))
+            return list_page(self._root, bucket, query)
+
+    def lacks_checksums(self, info: ObjectInfo) -> bool:
+        """Whether `with_checksums` may add some."""
+        return not info.crc32c and not is_folder(info.name)
+
+    def with_checksums(self, items: Sequence[ObjectInfo], budget: WorkBudget | None = None) -> tuple[ObjectInfo, ...]:
+        """The objects with the checksums of files that other programs wrote.
+
+        Small files are read now, within a limit for all of them. The rest is read in the background, and has none
+        until then.
+        """
+        budget = budget or unlimited()
+        remaining = MAX_INLINE_CHECKSUM_BYTES
+        filled = []
+        for item in items:
+            if self.lacks_checksums(item):
+                if item.size <= remaining and not budget.exhausted:
+                    remaining -= item.size
+                    with suppress(OSError):
+                        item = self._find_with_checksums(item, budget) or item
+                elif (sums := self._background.request(item)) is not None:
+                    item = replace(item, md5=sums[0], crc32c=sums[1])
+            filled.append(item)
+        return tuple(filled)
 
     def stage(self) -> StagedObject:
         """A new empty file for an upload. The caller passes it to `commit` or discards it."""
@@ -206,7 +223,7 @@ class FileBackend:
                 os.fsync(fd)
             finally:
                 os.close(fd)
-        return info if info.crc32c else self.info(bucket, name)
+        return info
 
     def check_plain(self, bucket: str, name: str) -> None:
         """Raises `FailedPreconditionError` if a folder has an entry that is neither a file nor a folder.
@@ -328,9 +345,34 @@ class FileBackend:
         with make_directories(self._root, (bucket, *parts)) as folder:
             yield folder
 
-    def _find(self, bucket: str, name: str, *, checksums: bool = False) -> ObjectInfo | None:
+    def _find(self, bucket: str, name: str) -> ObjectInfo | None:
         if is_folder(name):
             return self._read_mark(bucket, name)
+        fd = self._open_found(bucket, name)
+        if fd is None:
+            return None
+        try:
+            return self._read_info(fd, bucket, name)
+        finally:
+            os.close(fd)
+
+    def _find_with_checksums(self, item: ObjectInfo, budget: WorkBudget) -> ObjectInfo | None:
+        """The object as it is now, with checksums. Returns None if it is gone."""
+        fd = self._open_found(item.bucket, item.name)
+        if fd is None:
+            return None
+        try:
+            info = self._read_info(fd, item.bucket, item.name)
+            if info.crc32c or info.size > MAX_INLINE_CHECKSUM_BYTES:  # somebody else wrote it meanwhile
+                return info
+            sums = checksums_of(fd, size=info.size, on_read=budget.check)
+            self._store_checksums(fd, info, (sums.md5, sums.crc32c))
+            return replace(info, md5=sums.md5, crc32c=sums.crc32c)
+        finally:
+            os.close(fd)
+
+    def _open_found(self, bucket: str, name: str) -> int | None:
+        """Open a file. Returns None if there is none."""
         try:
             fd = _open_beneath(self._root, bucket, name)
         except OSError as exc:
@@ -339,13 +381,10 @@ class FileBackend:
             if exc.errno == errno.EACCES and (status := _stat_beneath(self._root, bucket, name)):
                 return xattrs.plain_file_info(status, bucket=bucket, name=name)
             raise
-        try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                return None
-            info = self._read_info(fd, bucket, name)
-            return self._with_checksums(fd, info) if checksums and not info.crc32c else info
-        finally:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
+            return None
+        return fd
 
     def _open_file(self, bucket: str, name: str) -> int:
         try:
@@ -383,21 +422,20 @@ class FileBackend:
     def _read_info(self, fd: int, bucket: str, name: str) -> ObjectInfo:
         return xattrs.read(fd, os.fstat(fd), bucket=bucket, name=name)
 
-    def _with_checksums(self, fd: int, info: ObjectInfo) -> ObjectInfo:
-        """The object with checksums. They are stored on the file unless it is still being written."""
-        sums = checksums_of(fd, size=info.size)
-        with_sums = replace(info, md5=sums.md5, crc32c=sums.crc32c)
+    def _store_checksums(self, fd: int, info: ObjectInfo, sums: Sums) -> bool:
+        """Store checksums on the file unless it is still being written. Returns whether they were stored."""
         if not 0 <= info.generation < self._clock() - STABLE_AFTER_US:
-            return with_sums
+            return False
         with self._write_lock(info.bucket, info.name):
             if self._read_info(fd, info.bucket, info.name) != info:
-                return with_sums  # it changed during the read; its new attribute wins
+                return False  # it changed during the read; its new attribute wins
             try:
-                os.setxattr(fd, xattrs.ATTRIBUTE, xattrs.encode(with_sums))
+                os.setxattr(fd, xattrs.ATTRIBUTE, xattrs.encode(replace(info, md5=sums[0], crc32c=sums[1])))
             except OSError as exc:
                 if exc.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM):
-                    raise  # for those errors, the file is read again next time
-        return with_sums
+                    raise
+                return False  # the file is read again next time
+        return True
 
 
 def _open_beneath(root: Path, bucket: str, name: str) -> int:

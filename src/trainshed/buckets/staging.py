@@ -13,9 +13,12 @@ from typing import Self
 from trainshed.buckets.checksums import PIECE, Checksums, checksums_of, crc_add, crc_text
 from trainshed.buckets.dirfd import disk_errors
 from trainshed.domain.objects import ObjectDraft, ObjectInfo
+from trainshed.domain.work_budget import WorkBudget, unlimited
 from trainshed.errors import DataLossError, InvalidArgumentError
 
 LOG = logging.getLogger("trainshed.buckets")
+
+COPY_PIECE = 64 << 20  #: that the kernel copies in one call
 
 
 class StagedObject:
@@ -114,9 +117,11 @@ class ObjectReader(ABC):
                 )
         return data
 
-    def copy_to(self, staged: StagedObject) -> None:
-        """Append the whole object."""
+    def copy_to(self, staged: StagedObject, budget: WorkBudget | None = None) -> None:
+        """Append the whole object. Raises what `WorkBudget.check` raises."""
+        budget = budget or unlimited()
         for offset in range(0, self.info.size, PIECE):
+            budget.check(PIECE)
             staged.write(self.read(offset))
 
     def __enter__(self) -> Self:
@@ -139,14 +144,16 @@ class FileReader(ObjectReader):
     def _unchanged(self) -> bool:
         return os.fstat(self._fd).st_mtime_ns // 1000 == self.info.generation
 
-    def copy_to(self, staged: StagedObject) -> None:
+    def copy_to(self, staged: StagedObject, budget: WorkBudget | None = None) -> None:
         """Append the whole object. Its known checksums are kept if `staged` was empty."""
+        budget = budget or unlimited()
         if staged.size or not self.info.crc32c:
-            super().copy_to(staged)
+            super().copy_to(staged, budget)
             return
         with disk_errors():
             while staged.size < self.info.size:
-                remaining = self.info.size - staged.size
+                remaining = min(self.info.size - staged.size, COPY_PIECE)
+                budget.check(remaining)
                 copied = os.copy_file_range(
                     self._fd, staged.fd, remaining, offset_src=staged.size, offset_dst=staged.size
                 )

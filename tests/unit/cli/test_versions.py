@@ -206,7 +206,8 @@ def test_the_curl_line_keeps_the_token_out_and_quotes_the_rest() -> None:
 def test_a_replay_shows_what_changed_and_how_fast_it_was() -> None:
     latency = {"before": {"p50": 1.0, "p99": 2.04}, "after": {"p50": 0.5, "p99": 1.0}}
     example = {"instance": {"x": [1] * 200}, "before": {"y": 1}, "after": {"y": 2}}
-    lines = replay_lines({"compared": 20, "changed": 5, "examples": [example] * 5, "latencyMs": latency})
+    report = {"compared": 20, "complete": True, "changed": 5, "examples": [example] * 5, "latencyMs": latency}
+    lines = replay_lines(report)
     assert lines[0] == "Compared 20 requests: 5 answers changed."
     assert len(lines) == 1 + 3 * 3 + 1
     assert lines[1].startswith('  instance: {"x": [1, 1,')
@@ -216,7 +217,7 @@ def test_a_replay_shows_what_changed_and_how_fast_it_was() -> None:
 
 
 def test_a_replay_of_nothing_says_how_to_log_requests() -> None:
-    [line] = replay_lines({"compared": 0, "changed": 0, "examples": [], "latencyMs": {}})
+    [line] = replay_lines({"compared": 0, "complete": True, "changed": 0, "examples": [], "latencyMs": {}})
     assert "trainshed versions update --help" in line
 
 

@@ -12,10 +12,12 @@ from trainshed.buckets.file_backend import FileBackend
 from trainshed.buckets.uploads import UploadSessions
 from trainshed.domain.models.hosting import ServingState
 from trainshed.domain.objects import ListQuery
-from trainshed.errors import NotFoundError
+from trainshed.domain.work_budget import WorkBudget, WorkLimits, unlimited
+from trainshed.errors import NotFoundError, RequestCancelledError
 from trainshed.gateway import request_log
 from trainshed.gateway.request_log import RequestLogWriter
 from trainshed.gateway.routes import RequestLogTarget, VersionRoute
+from trainshed.services.models import replays
 from trainshed.services.models.replays import LoggedRequests
 from trainshed.services.storage.objects import Objects
 
@@ -136,7 +138,26 @@ def test_the_newest_are_found_first_over_days_and_versions(logged: LoggedRequest
         logs.add(version(model="other"), LOG, b"other", b"{}", seconds=0)
         logs.flush()
         clock.now += 12 * 3600 * 1_000_000
-    assert [each.request for each in logged.newest_first("p", LOG, "m")] == list("543210")
-    assert list(logged.newest_first("p", LOG, "absent")) == []
+    assert [each.request for each in logged.newest_first("p", LOG, "m", unlimited())] == list("543210")
+    assert list(logged.newest_first("p", LOG, "absent", unlimited())) == []
     with pytest.raises(NotFoundError):
-        list(logged.newest_first("q", LOG, "m"))
+        list(logged.newest_first("q", LOG, "m", unlimited()))
+
+
+def test_a_replay_reads_within_its_budget_and_no_object_that_the_gateway_cannot_have_written(
+    logged: LoggedRequests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    logs = RequestLogWriter(logged.write, clock=clock)
+    for number in range(4):
+        logs.add(version(), LOG, (b"x" * 2000 if number == 3 else str(number).encode()), b"{}", seconds=0)
+        logs.flush()
+        clock.now += 24 * 3600 * 1_000_000
+    monkeypatch.setattr(replays, "MAX_OBJECT_BYTES", 2000)
+    assert [each.request for each in logged.newest_first("p", LOG, "m", unlimited())] == list("210")
+    one_object = WorkBudget(WorkLimits(max_bytes=1, max_seconds=600))
+    assert [each.request for each in logged.newest_first("p", LOG, "m", one_object)] == ["2"]
+    gone = unlimited()
+    gone.cancel()
+    with pytest.raises(RequestCancelledError):
+        list(logged.newest_first("p", LOG, "m", gone))

@@ -16,7 +16,8 @@ from trainshed.attempts.log_file import AttemptLog
 from trainshed.config import Home
 from trainshed.domain.iam import Principal, Role
 from trainshed.domain.logs import LogEntry
-from trainshed.errors import InvalidArgumentError, PermissionDeniedError
+from trainshed.domain.work_budget import WorkBudget, WorkLimits
+from trainshed.errors import InvalidArgumentError, PermissionDeniedError, RequestCancelledError
 from trainshed.services.logs import job_log
 from trainshed.services.logs.entries import LogEntries, LogQuery
 from trainshed.store.jobs import JobStore
@@ -227,7 +228,7 @@ def test_a_query_that_matches_nothing_costs_a_bounded_amount_a_page(
 ) -> None:
     job = make_job("j")
     job.say([(T0 + n, f"{n}") for n in range(1, 1001)])
-    monkeypatch.setattr(job_log, "MAX_SCAN_BYTES", 256 * 100)
+    monkeypatch.setattr(job_log, "SCAN_LIMITS", WorkLimits(max_bytes=256 * 100, max_seconds=600))
     query = LogQuery(resource_names=("projects/proj",), filter="nowhere")
     page = logs.entries(OWNER, query)
     assert page.entries == []
@@ -293,3 +294,43 @@ def test_the_body_is_a_log_entry(make_job: MakeJob, logs: LogEntries) -> None:
         "severity": "WARNING",
         "timestamp": "2025-11-13T02:13:20.000001000Z",
     }
+
+
+# -- a log that its job has made huge
+
+
+def test_a_log_cut_to_a_terabyte_is_read_without_its_hole(make_job: MakeJob, logs: LogEntries) -> None:
+    job = make_job("j")
+    job.say([(T0 + n, f"{n}") for n in range(1, 101)])
+    size = job.path.stat().st_size
+    os.truncate(job.path, 1 << 40)
+    file = log_file(job.path)
+    assert file.complete() == size
+    assert [line.message for line in file.forwards()] == [line.message for line in file.backwards()][::-1]
+    assert file.find(T0 + 50) == file.find(T0 + 49) + (file.find(T0 + 52) - file.find(T0 + 51))
+    assert texts(pages(logs, filter_='jsonPayload.message="77"')) == ["77"]
+    job.append(b"\n")
+    job.say([(T0 + 200, "behind the hole")])
+    assert [line.message for line in file.forwards()][-1] == "behind the hole"
+    assert next(line.message for line in file.backwards()) == "behind the hole"
+    assert texts(pages(logs, filter_='"behind the hole"', order="timestamp desc")) == ["behind the hole"]
+
+
+def test_a_query_ends_with_its_time_and_goes_on_where_it_was(make_job: MakeJob, logs: LogEntries) -> None:
+    make_job("j").say([(T0 + n, f"{n}") for n in range(1, 50)])
+    found, token, steps = [], "", 0
+    while steps == 0 or token:
+        query = LogQuery(resource_names=("projects/proj",), filter="jsonPayload.message:7", page_token=token)
+        page = logs.entries(OWNER, query, WorkBudget(WorkLimits(max_bytes=1 << 20, max_seconds=0)))
+        found += texts(page.entries)
+        token, steps = page.next_token, steps + 1
+    assert found == ["7", "17", "27", "37", "47"]
+    assert steps == 50
+
+
+def test_a_query_of_a_client_that_is_gone_is_stopped(make_job: MakeJob, logs: LogEntries) -> None:
+    make_job("j").say([(T0 + 1, "one")])
+    budget = WorkBudget(WorkLimits(max_bytes=1 << 20, max_seconds=600))
+    budget.cancel()
+    with pytest.raises(RequestCancelledError):
+        logs.entries(OWNER, LogQuery(resource_names=("projects/proj",)), budget)

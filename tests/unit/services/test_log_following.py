@@ -12,6 +12,7 @@ from trainshed.api.http.long_poll import wait_for_entries
 from trainshed.config import Home
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.logs import LogCursor, LogEntry, LogSelection, parse_since
+from trainshed.domain.work_budget import WorkLimits
 from trainshed.errors import InvalidArgumentError, NotFoundError
 from trainshed.services.logs import job_log
 from trainshed.services.logs.pages import LogPage, LogPageRequest, LogPages
@@ -115,7 +116,7 @@ def test_selections(make_job: MakeJob, logs: LogPages) -> None:
 def test_a_long_log_is_followed_in_batches(make_job: MakeJob, logs: LogPages, monkeypatch: pytest.MonkeyPatch) -> None:
     job = make_job("j")
     job.say([(T0 + n, f"{n}") for n in range(1, 2501)])
-    monkeypatch.setattr(job_log, "MAX_SCAN_BYTES", 256 * 700)
+    monkeypatch.setattr(job_log, "SCAN_LIMITS", WorkLimits(max_bytes=256 * 700, max_seconds=600))
     found: list[str] = []
     cursor = None
     for _ in range(10):
@@ -148,7 +149,7 @@ def test_the_last_matches_of_a_long_log_are_sought_in_steps(
 ) -> None:
     job = make_job("j")
     job.say([(T0 + n, f"needle {n // 1000}" if n in (1500, 2500, 3500) else f"{n}") for n in range(1, 5001)])
-    monkeypatch.setattr(job_log, "MAX_SCAN_BYTES", 300 * 300)
+    monkeypatch.setattr(job_log, "SCAN_LIMITS", WorkLimits(max_bytes=300 * 300, max_seconds=600))
     selection = LogSelection(tail=tail, grep="needle")
     batch = follow(logs, selection, None)
     assert (batch.entries, batch.more, batch.ended) == ([], True, False), "it looked at too much at once"
@@ -165,8 +166,11 @@ def test_the_last_matches_of_a_long_log_are_sought_in_steps(
 
 
 async def news(logs: LogPages, selection: LogSelection, after: LogCursor | None, *, wait_s: float) -> LogPage:
+    async def read(cursor: LogCursor | None) -> LogPage:
+        return await asyncio.to_thread(follow, logs, selection, cursor)
+
     return await wait_for_entries(
-        lambda cursor: follow(logs, selection, cursor),
+        read,
         lambda cursor: logs.sizes("proj", "j", cursor),
         after,
         wait_s=wait_s,

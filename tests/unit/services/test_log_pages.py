@@ -17,6 +17,7 @@ from trainshed.api.native.job_logs import page_body
 from trainshed.config import Home
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.logs import LogCursor, LogEntry, LogSelection
+from trainshed.domain.work_budget import WorkLimits
 from trainshed.errors import InvalidArgumentError, NotFoundError
 from trainshed.services.logs import job_log
 from trainshed.services.logs.pages import END, LogPage, LogPageRequest, LogPages
@@ -188,7 +189,7 @@ def test_a_rare_line_in_a_long_log_is_sought_in_bounded_steps(
 ) -> None:
     reader.job.set_state(JobState.RUNNING)
     reader.job.say([(T0 + n, "needle" if n == 700 else f"{n}") for n in range(1, 2001)])
-    monkeypatch.setattr(job_log, "MAX_SCAN_BYTES", 300 * 300)
+    monkeypatch.setattr(job_log, "SCAN_LIMITS", WorkLimits(max_bytes=300 * 300, max_seconds=600))
     wanted = LogSelection(words="needle")
     page = reader.page(selection=wanted)
     assert page.entries == [], "it looked at too much at once"
@@ -236,8 +237,12 @@ def read_news(reader: LogReader, after: LogCursor, *, gone: Callable[[], bool]) 
 
     async def read() -> LogPage:
         wanted = LogPageRequest(selection=LogSelection())
+
+        async def page(cursor: LogCursor | None) -> LogPage:
+            return await asyncio.to_thread(reader.lines.page, "proj", "j", wanted.on_from(cursor))
+
         return await wait_for_entries(
-            lambda cursor: reader.lines.page("proj", "j", wanted.on_from(cursor)),
+            page,
             lambda cursor: reader.lines.sizes("proj", "j", cursor),
             after,
             wait_s=60,

@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from starlette.concurrency import run_in_threadpool
-
 from trainshed.domain.logs import LogCursor
 from trainshed.errors import InvalidArgumentError
 from trainshed.services.logs.pages import LogPage
@@ -48,7 +46,7 @@ _HELD_REQUESTS = HeldRequests()
 
 
 async def wait_for_entries(
-    read: Callable[[LogCursor | None], LogPage],
+    read: Callable[[LogCursor | None], Awaitable[LogPage]],
     sizes: Callable[[LogCursor], tuple[int, ...]],
     cursor: LogCursor | None,
     *,
@@ -57,14 +55,13 @@ async def wait_for_entries(
 ) -> LogPage:
     """Return the entries after `cursor`.
 
-    Blocks until there are some, the job ends, `wait_s` passes or the client disconnects. `read` may block and runs in a
-    thread; `sizes` takes microseconds.
+    Blocks until there are some, the job ends, `wait_s` passes or the client disconnects. `sizes` takes microseconds.
     """
     clock = asyncio.get_running_loop().time
     deadline = clock() + wait_s
     with _HELD_REQUESTS.hold():
         while True:
-            page = await run_in_threadpool(read, cursor)
+            page = await read(cursor)
             if page.entries or page.ended or clock() >= deadline or await is_disconnected():
                 return page
             cursor = page.cursor

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,6 +13,7 @@ from trainshed.api.http.long_poll import MAX_WAIT_S, wait_for_entries, wait_seco
 from trainshed.api.http.request import project, query, services
 from trainshed.api.http.responses import json_response
 from trainshed.api.http.routing import Parameter, ProjectScope, Route, RouteSchema
+from trainshed.api.http.slow_work import LOG_PAGES, slow_work
 from trainshed.api.schemas import logs as shapes
 from trainshed.domain.iam import Access
 from trainshed.domain.logs import LogCursor, LogSelection, parse_since
@@ -54,10 +55,11 @@ async def logs(request: Request) -> Response:
 
 async def _page(request: Request, page_request: LogPageRequest, wait_s: float) -> LogPage:
     reader, job, project_id = services(request).log_pages, request.path_params["job"], project(request)
+    read = partial(slow_work(request, LOG_PAGES).run, request)
     if page_request.before is not None:
-        return await run_in_threadpool(reader.page, project_id, job, page_request)
+        return await read(partial(reader.page, project_id, job, page_request))
     return await wait_for_entries(
-        lambda cursor: reader.page(project_id, job, page_request.on_from(cursor)),
+        lambda cursor: read(partial(reader.page, project_id, job, page_request.on_from(cursor))),
         lambda cursor: reader.sizes(project_id, job, cursor),
         page_request.cursor,
         wait_s=wait_s,

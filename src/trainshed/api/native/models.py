@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -9,6 +11,7 @@ from starlette.responses import Response
 from trainshed.api.http.request import body, project, services
 from trainshed.api.http.responses import json_response
 from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
+from trainshed.api.http.slow_work import REPLAYS, slow_work
 from trainshed.api.schemas import models as shapes
 from trainshed.domain.iam import Access
 
@@ -37,7 +40,8 @@ async def sample(request: Request) -> Response:
 
 async def replay(request: Request) -> Response:
     wanted = await body(request)
-    return json_response(await run_in_threadpool(services(request).replays.run, *_version(request), wanted))
+    run = partial(services(request).replays.run, *_version(request), wanted)
+    return json_response(await slow_work(request, REPLAYS).run(request, run))
 
 
 def _model(request: Request) -> tuple[str, str]:

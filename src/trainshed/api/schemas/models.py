@@ -180,6 +180,7 @@ class ReplayBody(TypedDict):
     """How a version answered logged requests."""
 
     compared: Annotated[int, Example(100)]
+    complete: Annotated[bool, "False if the time or the bytes of a replay were over before all requests were compared."]
     changed: Annotated[int, Example(1)]
     examples: Annotated[list[DifferenceBody], "Ten at most."]
     latencyMs: LatencyChangeBody

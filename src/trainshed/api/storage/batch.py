@@ -63,7 +63,7 @@ async def _send_part(request: Request, inner: bytes) -> PartResponse:
     async def receive() -> Message:
         nonlocal sent
         if sent:
-            return {"type": "http.disconnect"}
+            return await request.receive()  # the whole batch was read, so the next message says that the client left
         sent = True
         return {"type": "http.request", "body": body, "more_body": False}
 

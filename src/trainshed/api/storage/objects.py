@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -13,6 +15,7 @@ from trainshed.api.http.bodies import read_json_object
 from trainshed.api.http.media import media
 from trainshed.api.http.request import principal, project, services
 from trainshed.api.http.routing import Handler, ProjectScope, Route
+from trainshed.api.http.slow_work import CHECKSUMS, COPIES, slow_work
 from trainshed.api.storage.buckets import acls_ignored
 from trainshed.api.storage.requests import (
     draft,
@@ -33,7 +36,10 @@ from trainshed.services.storage.objects import ObjectSource
 
 async def index(request: Request) -> Response:
     query = parameters(request)
-    page = await run_in_threadpool(services(request).objects.list, request.path_params["bucket"], list_query(query))
+    wanted = list_query(query)
+    page = await run_in_threadpool(services(request).objects.list, request.path_params["bucket"], wanted)
+    if wanted.checksums:
+        page = replace(page, items=tuple(await _with_checksums(request, page.items)))
     return storage_response(page_body(page, base_url(request), full_for=_full_for(request, query)))
 
 
@@ -43,7 +49,15 @@ async def show(request: Request) -> Response:
     if query.get("alt") == "media":
         return await media(request, objects, source(request, query))
     info = await run_in_threadpool(objects.get, source(request, query))
-    return _object_response(request, query, info)
+    return _object_response(request, query, *await _with_checksums(request, [info]))
+
+
+async def _with_checksums(request: Request, items: Sequence[ObjectInfo]) -> Sequence[ObjectInfo]:
+    """Return objects with their checksums. Files that other programs wrote are read for them, within limits."""
+    objects = services(request).objects
+    if not objects.lack_checksums(items):
+        return items
+    return await slow_work(request, CHECKSUMS).run(request, partial(objects.with_checksums, items))
 
 
 async def download(request: Request) -> Response:
@@ -57,6 +71,7 @@ def _change_handler(*, merge: bool) -> Handler:
         info = await run_in_threadpool(
             services(request).objects.patch, source(request, query), lambda old: object_metadata(old, body, merge=merge)
         )
+        (info,) = await _with_checksums(request, [info])
         return _object_response(request, query, info, headers=acls_ignored(body))
 
     return change
@@ -90,9 +105,8 @@ async def move(request: Request) -> Response:
     query = parameters(request)
     params = request.path_params
     destination = draft(params["bucket"], {**query, "name": params["to_object"]}, {}, {})
-    info = await run_in_threadpool(
-        services(request).objects.move, _copy_source(request, query), destination, principal(request)
-    )
+    move_object = partial(services(request).objects.move, _copy_source(request, query), destination, principal(request))
+    info = await slow_work(request, COPIES).run(request, move_object)
     return _object_response(request, query, info)
 
 
@@ -110,13 +124,8 @@ async def _copy(request: Request, query: Mapping[str, str]) -> ObjectInfo:
     body = await read_json_object(request)
     source_object = _copy_source(request, query)
     destination = draft(params["to_bucket"], {**query, "name": params["to_object"]}, _copy_metadata(body), {})
-    return await run_in_threadpool(
-        services(request).objects.copy,
-        source_object,
-        destination,
-        principal(request),
-        keep_traits=not _has_metadata(body),
-    )
+    copy_object = partial(services(request).objects.copy, source_object, destination, principal(request))
+    return await slow_work(request, COPIES).run(request, partial(copy_object, keep_traits=not _has_metadata(body)))
 
 
 def _copy_metadata(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,7 +148,8 @@ async def compose(request: Request) -> Response:
     destination = draft(
         params["bucket"], {**query, "name": params["object"]}, _copy_metadata(_map(body, "destination")), {}
     )
-    info = await run_in_threadpool(services(request).objects.compose, _sources(params["bucket"], body), destination)
+    compose_object = partial(services(request).objects.compose, _sources(params["bucket"], body), destination)
+    info = await slow_work(request, COPIES).run(request, compose_object)
     return _object_response(request, query, info)
 
 

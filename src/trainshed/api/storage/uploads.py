@@ -18,13 +18,14 @@ from trainshed.api.http.bodies import parse_json, read_json_object
 from trainshed.api.http.multipart import Related
 from trainshed.api.http.request import project, services
 from trainshed.api.http.routing import Handler, ProjectScope, Route
+from trainshed.api.http.slow_work import TRANSFERS, slow_work
 from trainshed.api.storage.buckets import acls_ignored
 from trainshed.api.storage.requests import draft, parameters
 from trainshed.api.storage.resources import base_url, object_body, storage_response
 from trainshed.domain.iam import Access
 from trainshed.domain.objects import ObjectDraft, ObjectInfo
 from trainshed.errors import InvalidArgumentError
-from trainshed.services.storage.objects import PIECE, Objects, StagedObject, UploadSession
+from trainshed.services.storage.objects import PIECE, StagedObject, UploadSession
 
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19}|\*)|\*)/(\d{1,19}|\*)")
 
@@ -46,7 +47,7 @@ async def _insert_media(request: Request, query: Mapping[str, str]) -> Response:
     if encoding := query.get("contentEncoding"):
         body["contentEncoding"] = encoding
     object_draft = draft(request.path_params["bucket"], query, body, request.headers)
-    info = await _store(services(request).objects, request.stream(), object_draft)
+    info = await _store(request, request.stream(), object_draft)
     return _object_response(request, query, info)
 
 
@@ -63,7 +64,7 @@ async def _insert_multipart(request: Request, query: Mapping[str, str]) -> Respo
         raise InvalidArgumentError("The first part of a multipart upload must be a JSON object.")
     body.setdefault("contentType", related.media_type)
     object_draft = draft(request.path_params["bucket"], query, body, request.headers)
-    info = await _store(services(request).objects, related.media(), object_draft)
+    info = await _store(request, related.media(), object_draft)
     return _object_response(request, query, info, headers=acls_ignored(body))
 
 
@@ -80,17 +81,18 @@ async def _begin(request: Request, query: Mapping[str, str]) -> Response:
     return Response(b"", 200, headers | acls_ignored(body))
 
 
-async def _store(objects: Objects, stream: AsyncIterator[bytes], object_draft: ObjectDraft) -> ObjectInfo:
+async def _store(request: Request, stream: AsyncIterator[bytes], object_draft: ObjectDraft) -> ObjectInfo:
+    objects, transfers = services(request).objects, slow_work(request, TRANSFERS)
     staged: StagedObject | None = None
     try:
         last = b""
         async for chunk in _chunks(stream):
             if last:
                 if staged is None:
-                    staged = await run_in_threadpool(objects.stage, object_draft)
-                await run_in_threadpool(staged.write, last)
+                    staged = await transfers.piece(objects.stage, object_draft)
+                await transfers.piece(staged.write, last)
             last = chunk
-        return await run_in_threadpool(objects.store, staged, last, object_draft)
+        return await transfers.piece(objects.store, staged, last, object_draft)
     except BaseException:
         if staged is not None:
             staged.discard()
@@ -161,16 +163,16 @@ async def resume(request: Request) -> Response:
         complete = await _append(request, session, upload_range)
         hashes = draft(session.draft.bucket, {}, {"name": session.draft.name}, request.headers)
     except BaseException:
-        await run_in_threadpool(objects.keep, session)
+        await slow_work(request, TRANSFERS).piece(objects.keep, session)
         raise
     if not complete:
         size = session.size
-        await run_in_threadpool(objects.keep, session)
+        await slow_work(request, TRANSFERS).piece(objects.keep, session)
         return Response(b"", 308, {"range": f"bytes=0-{size - 1}"} if size else {})
     session.draft = replace(
         session.draft, md5=session.draft.md5 or hashes.md5, crc32c=session.draft.crc32c or hashes.crc32c
     )
-    return _object_response(request, query, await run_in_threadpool(objects.finish, session))
+    return _object_response(request, query, await slow_work(request, TRANSFERS).piece(objects.finish, session))
 
 
 async def _append(request: Request, session: UploadSession, span: UploadRange) -> bool:
@@ -178,7 +180,7 @@ async def _append(request: Request, session: UploadSession, span: UploadRange) -
     if span.start is None:
         return span.total is not None and session.size == span.total
     if not request.headers.get("content-range"):
-        await run_in_threadpool(session.restart)
+        await slow_work(request, TRANSFERS).piece(session.restart)
     if span.start > session.size:
         raise InvalidArgumentError(
             f"This request brings bytes from {span.start:,} on, but the upload has only the first {session.size:,}. "
@@ -191,7 +193,7 @@ async def _append(request: Request, session: UploadSession, span: UploadRange) -
         if span.stop is not None and offset > span.stop:
             raise InvalidArgumentError("The request brings more bytes than its Content-Range says.")
         if unsent:
-            await run_in_threadpool(session.write, unsent)
+            await slow_work(request, TRANSFERS).piece(session.write, unsent)
     if span.stop is not None and offset < span.stop:
         raise InvalidArgumentError("The request brings fewer bytes than its Content-Range says.")
     if span.total is not None and session.size > span.total:

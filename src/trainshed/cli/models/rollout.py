@@ -152,7 +152,7 @@ def check_replay(context: CommandContext, model: str, version: str, *, count: in
     report = context.client.call("POST", path, body={"count": count})
     for line in replay_lines(report):
         say(line)
-    if report["compared"] and not report["changed"]:
+    if report["compared"] and report["complete"] and not report["changed"]:
         return
     if not is_quiet(quiet) and not sys.stdin.isatty():
         raise CannotProceedError(
@@ -166,6 +166,8 @@ def replay_lines(report: dict[str, Any]) -> list[str]:
     if not report["compared"]:
         return ["There are no logged requests to replay. `trainshed versions update --help` says how to log some."]
     lines = [f"Compared {report['compared']} requests: {report['changed']} answers changed."]
+    if not report["complete"]:
+        lines.append("The time for a replay was over before all requests were compared. Replay fewer of them.")
     for example in report.get("examples", ())[:_MAX_EXAMPLES]:
         lines += [f"  {name}: {_shorten(example.get(name))}" for name in ("instance", "before", "after")]
     before, after = report["latencyMs"]["before"], report["latencyMs"]["after"]

@@ -401,6 +401,7 @@ declare namespace Api {
   /** How a version answered logged requests. */
   interface Replay {
     compared: number;
+    complete: boolean;
     changed: number;
     examples: Difference[];
     latencyMs: LatencyChange;

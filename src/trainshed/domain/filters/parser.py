@@ -35,18 +35,18 @@ class Filter:
     """A parsed filter. An empty filter matches everything."""
 
     text: str
-    _root: FilterNode
+    root: FilterNode
 
     def matches(self, document: Mapping[str, Any]) -> bool:
-        return self._root.matches(Reading(document))
+        return self.root.matches(Reading(document))
 
     def window(self, *path: str) -> TimeWindow:
         """The bounds of `path` in microseconds, inclusive. A document outside of them cannot match."""
-        return self._root.window(path)
+        return self.root.window(path)
 
     def required(self, *path: str) -> frozenset[str] | None:
         """The values of which `path` must have one in any match. Returns None if the filter does not constrain it."""
-        return self._root.required(path)
+        return self.root.required(path)
 
 
 def parse(text: str, dialect: Dialect) -> Filter:

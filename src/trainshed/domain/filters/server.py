@@ -27,7 +27,7 @@ from trainshed.domain.filters.terms import (
 TIMES = frozenset({"timestamp", "receiveTimestamp", "createTime", "startTime", "endTime"})
 
 Predicate = Callable[[Any], bool]
-_OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
+OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": lambda a, b: bool(a == b),
     "!=": lambda a, b: bool(a != b),
     "<": lambda a, b: bool(a < b),
@@ -53,7 +53,7 @@ class Comparison:
         return any(map(self.test, reading.values(self.path)))
 
     def window(self, path: Path) -> TimeWindow:
-        if path != self.path or not _is_time_field(path) or self.operator not in _OPERATORS:
+        if path != self.path or not _is_time_field(path) or self.operator not in OPERATORS:
             return TimeWindow()
         time_us = time_ns(self.value) // 1000
         return TimeWindow(
@@ -107,7 +107,7 @@ def _predicate(path: Path, operator: str, value: str, bare: bool) -> Predicate:
         return _pattern_predicate(value, expected=operator == "=~")
     if operator == ":":
         return _wildcard_predicate(value, expected=True)
-    compare = _OPERATORS[operator]
+    compare = OPERATORS[operator]
     if _is_time_field(path):
         bound_ns = time_ns(value)
         return lambda actual: _is_nonempty_string(actual) and compare(time_ns(actual), bound_ns)
@@ -182,13 +182,13 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 SERVER = Dialect(
-    operators=(*_OPERATORS, ":", "=~", "!~"),
+    operators=(*OPERATORS, ":", "=~", "!~"),
     comparison=comparison,
     unescape=_unescape,
     mixes_and_or=True,
     comments=True,
     value_expressions=True,
-    list_operators=frozenset((*_OPERATORS, ":", "=~", "!~")),
+    list_operators=frozenset((*OPERATORS, ":", "=~", "!~")),
     indexes=False,
     max_characters=20_000,
     max_terms=64,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -196,12 +196,21 @@ def compile_pattern(pattern: str) -> Search:
 
     Raises `ValueError` with a sentence if the pattern is invalid.
     """
-    import re2  # type: ignore[import-untyped]  # imported lazily: only searches pay for loading it
-
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         raise ValueError(
             f"the regular expression has {len(pattern):,} characters; {MAX_PATTERN_CHARACTERS:,} are allowed"
         )
+    return compile_any((pattern,))
+
+
+def compile_any(patterns: Sequence[str]) -> Search:
+    """Compile regular expressions to a function that searches for any of them in one pass.
+
+    Raises `ValueError` with a sentence if they are invalid, or too large together.
+    """
+    import re2  # type: ignore[import-untyped]  # imported lazily: only searches pay for loading it
+
+    pattern = patterns[0] if len(patterns) == 1 else "|".join(f"(?:{pattern})" for pattern in patterns)
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True

@@ -21,8 +21,10 @@ from trainshed.domain.iam import Access, Principal
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.logs import LogEntry
 from trainshed.domain.page_tokens import decode_page_token, encode_page_token
+from trainshed.domain.work_budget import WorkBudget
 from trainshed.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
-from trainshed.services.logs.job_log import JobLog, PageBudget, log_files
+from trainshed.services.logs.entry_filter import EntryFilter
+from trainshed.services.logs.job_log import JobLog, PageBudget, log_files, scan_budget
 from trainshed.store.jobs import JobStore
 
 DEFAULT_PAGE = 50
@@ -63,17 +65,21 @@ class LogEntries:
         self._jobs = jobs
         self._home = home
 
-    def entries(self, principal: Principal, query: LogQuery) -> LogEntryPage:
-        """Return a page of matching entries. Raises `PermissionDeniedError` if the principal may not read a project."""
+    def entries(self, principal: Principal, query: LogQuery, work: WorkBudget | None = None) -> LogEntryPage:
+        """Return a page of matching entries. Raises `PermissionDeniedError` if the principal may not read a project.
+
+        The page is short, or empty with a token, if the work that the request may do is done before.
+        """
         projects = _projects(principal, query.resource_names)
         span = _Span.of(query)
         entries: list[LogEntry] = []
-        budget = PageBudget(span.page_size)
+        budget = PageBudget(span.page_size, work or scan_budget())
+        matches = EntryFilter(span.filter).matches
         scanned: Key | None = None
         for entry in self._merged(projects, span):
             if scanned is not None and budget.exhausted:
                 return LogEntryPage(entries, _token(query, scanned))
-            matched = span.filter.matches(entry.body())
+            matched = matches(entry)
             budget.count(entry.message, matched=matched)
             scanned = entry.key
             if matched:

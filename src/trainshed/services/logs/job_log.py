@@ -12,10 +12,12 @@ from trainshed.config import Home
 from trainshed.domain import names
 from trainshed.domain.jobs.job import Job, JobEvent
 from trainshed.domain.logs import SERVICE, LogCursor, LogEntry, insert_id
+from trainshed.domain.work_budget import WorkBudget, WorkLimits
 from trainshed.store.jobs import JobStore
 
 MAX_PAGE_BYTES = 8 << 20  #: approximate size limit of a page
-MAX_SCAN_BYTES = 8 << 20  #: approximate scan limit of a request; the next one continues there
+#: of a reader that has no limits of its own; the next request continues where this one stopped
+SCAN_LIMITS = WorkLimits(max_bytes=8 << 20, max_seconds=1.0)
 _OVERHEAD_BYTES = 256  #: overhead of a record besides its message
 
 #: a record and its source: 0 for events, n for attempt n
@@ -23,22 +25,26 @@ SourcedRecord = tuple[LogRecord, int]
 Positions = list[int]  #: the position in each source: the start or end of a record
 
 
+def scan_budget() -> WorkBudget:
+    return WorkBudget(SCAN_LIMITS)
+
+
 class PageBudget:
     """What one request may still read and return."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, work: WorkBudget) -> None:
         self._entries = limit
         self._page_bytes = MAX_PAGE_BYTES
-        self._scan_bytes = MAX_SCAN_BYTES
+        self._work = work
 
     @property
     def exhausted(self) -> bool:
-        return self._entries <= 0 or self._page_bytes < 0 or self._scan_bytes < 0
+        return self._entries <= 0 or self._page_bytes < 0 or self._work.exhausted
 
     def count(self, message: str, *, matched: bool) -> None:
-        """Count a record that was read, and returned if it matched."""
+        """Count a record that was read, and returned if it matched. Raises what `WorkBudget.spend` raises."""
         cost = len(message) + _OVERHEAD_BYTES
-        self._scan_bytes -= cost
+        self._work.spend(cost)
         if matched:
             self._entries -= 1
             self._page_bytes -= cost
@@ -110,16 +116,19 @@ class JobLog:
         *,
         limit: int,
         back: bool,
+        work: WorkBudget | None = None,
     ) -> tuple[list[LogEntry], bool]:
         """Return up to `limit` matching entries as they are read, and whether there are no more records.
 
-        Advances the positions. Reads a limited number of bytes.
+        Advances the positions, by one record at least. Stops when the work that it may do is done.
         """
         entries: list[LogEntry] = []
-        budget = PageBudget(limit)
+        budget = PageBudget(limit, work or scan_budget())
+        advanced = False
         for record, source in records:
-            if budget.exhausted:
+            if advanced and budget.exhausted:
                 return entries, False
+            advanced = True
             positions[source] = record.start if back else record.end
             matched = matches(record)
             budget.count(record.message, matched=matched)

@@ -9,8 +9,9 @@ from trainshed.config import Home
 from trainshed.domain.jobs.gang import gang
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.logs import SERVICE, LogCursor, LogEntry, LogSelection
+from trainshed.domain.work_budget import WorkBudget
 from trainshed.errors import InvalidArgumentError
-from trainshed.services.logs.job_log import JobLog, Positions, sizes
+from trainshed.services.logs.job_log import JobLog, Positions, scan_budget, sizes
 from trainshed.store.jobs import JobStore
 
 DEFAULT_PAGE = 1000
@@ -68,25 +69,31 @@ class LogPages:
         self._jobs = jobs
         self._home = home
 
-    def page(self, project: str, job_id: str, request: LogPageRequest) -> LogPage:
+    def page(self, project: str, job_id: str, request: LogPageRequest, work: WorkBudget | None = None) -> LogPage:
+        """Return a page. It is short if the work that the request may do is done before."""
         log = JobLog.open(self._jobs, self._home, project, job_id)
-        return _page_after(log, request) if request.before is None else _page_before(log, request, request.before)
+        work = work or scan_budget()
+        if request.before is None:
+            return _page_after(log, request, work)
+        return _page_before(log, request, request.before, work)
 
     def sizes(self, project: str, job_id: str, cursor: LogCursor) -> tuple[int, ...]:
         return sizes(self._home, project, job_id, cursor)
 
 
-def _page_after(log: JobLog, request: LogPageRequest) -> LogPage:
+def _page_after(log: JobLog, request: LogPageRequest, work: WorkBudget) -> LogPage:
     end = log.end() if request.cursor is None else None
     start = request.cursor or _start(log, request.selection, end)
     positions = log.positions(start)
-    if start.seeking and (missing := _seek(log, positions, request.selection, start.seeking)):
+    if start.seeking and (missing := _seek(log, positions, request.selection, start.seeking, work)):
         entries, done, before = list[LogEntry](), False, None
         cursor = replace(_cursor(positions), seeking=missing)
     else:
         before = _cursor(positions)
         records = log.forwards(positions, log.positions(request.until) if request.until else None)
-        entries, done = log.take(records, request.selection.matches, positions, limit=request.page_size, back=False)
+        entries, done = log.take(
+            records, request.selection.matches, positions, limit=request.page_size, back=False, work=work
+        )
         cursor = _cursor(positions)
     return LogPage(
         entries=entries,
@@ -99,11 +106,11 @@ def _page_after(log: JobLog, request: LogPageRequest) -> LogPage:
     )
 
 
-def _page_before(log: JobLog, request: LogPageRequest, before: LogCursor | str) -> LogPage:
+def _page_before(log: JobLog, request: LogPageRequest, before: LogCursor | str, work: WorkBudget) -> LogPage:
     end = before if isinstance(before, LogCursor) else log.end()
     positions = log.positions(end)
     entries, done = log.take(
-        log.backwards(positions), request.selection.matches, positions, limit=request.page_size, back=True
+        log.backwards(positions), request.selection.matches, positions, limit=request.page_size, back=True, work=work
     )
     more = isinstance(before, LogCursor)
     return LogPage(
@@ -124,13 +131,13 @@ def _start(log: JobLog, selection: LogSelection, end: LogCursor | None) -> LogCu
     return replace(end or log.end(), seeking=selection.tail)
 
 
-def _seek(log: JobLog, positions: Positions, selection: LogSelection, seeking: int) -> int:
+def _seek(log: JobLog, positions: Positions, selection: LogSelection, seeking: int, work: WorkBudget) -> int:
     """Move the positions back over the matching records of the tail. Returns how many are still missing.
 
     Returns 0 also if there are no more.
     """
     records = takewhile(lambda item: item[0].time_us >= selection.since_us, log.backwards(positions))
-    entries, done = log.take(records, selection.matches, positions, limit=seeking, back=True)
+    entries, done = log.take(records, selection.matches, positions, limit=seeking, back=True, work=work)
     return 0 if done else seeking - len(entries)
 
 

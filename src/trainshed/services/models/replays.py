@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from trainshed.domain.objects import ListQuery, ObjectDraft, ObjectMetadata
+from trainshed.domain.work_budget import WorkBudget
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from trainshed.gateway.gateway import FrameKind, PredictionGateway
 from trainshed.gateway.request_log import folder_of
@@ -18,6 +19,7 @@ from trainshed.services.storage.objects import PIECE, Objects, ObjectSource
 
 MAX_REPLAYED = 10_000  #: requests per replay
 MAX_EXAMPLES = 10
+MAX_OBJECT_BYTES = 128 << 20  #: of logged requests; the gateway writes smaller objects, so a larger one is not its
 RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE = 1e-3, 1e-5  #: tolerances within which floats count as equal
 
 
@@ -45,13 +47,17 @@ class LoggedRequests:
         draft = ObjectDraft(bucket=bucket, name=name, traits=ObjectMetadata(content_type="application/x-ndjson"))
         self._objects.store(None, lines, draft)
 
-    def newest_first(self, project: str, log: RequestLogTarget, model: str) -> Iterator[LoggedRequest]:
-        """Yield the logged requests of a model, newest object first."""
+    def newest_first(
+        self, project: str, log: RequestLogTarget, model: str, budget: WorkBudget
+    ) -> Iterator[LoggedRequest]:
+        """Yield the logged requests of a model, newest object first, until the budget is exhausted."""
         self._check(project, log.bucket)
         days = self._names(log.bucket, ListQuery(prefix=folder_of(log, model), delimiter="/", checksums=False))
         for day in reversed(days):
             for name in reversed(self._names(log.bucket, ListQuery(prefix=day, checksums=False))):
-                yield from reversed(self._read(log.bucket, name))
+                if budget.exhausted:
+                    return
+                yield from reversed(self._read(log.bucket, name, budget))
 
     def _check(self, project: str, bucket: str) -> None:
         if self._owner(bucket) != project:
@@ -67,13 +73,19 @@ class LoggedRequests:
             if not (after := page.next):
                 return names
 
-    def _read(self, bucket: str, name: str) -> list[LoggedRequest]:
+    def _read(self, bucket: str, name: str, budget: WorkBudget) -> list[LoggedRequest]:
+        pieces = []
         try:
             with self._objects.open(ObjectSource(bucket=bucket, name=name)) as reader:
-                data = b"".join(reader.read(offset) for offset in range(0, reader.info.size, PIECE))
+                if reader.info.size > MAX_OBJECT_BYTES:
+                    return []
+                for offset in range(0, reader.info.size, PIECE):
+                    pieces.append(reader.read(offset))
+                    budget.spend(len(pieces[-1]))
         except NotFoundError:  # deleted after the listing
             return []
-        return [request for line in data.splitlines() if (request := _parse_line(line)) is not None]
+        lines = b"".join(pieces).splitlines()
+        return [request for line in lines if (request := _parse_line(line)) is not None]
 
 
 def _after(query: ListQuery, after: str) -> ListQuery:
@@ -99,15 +111,23 @@ class Replays:
         self._gateway = predictions
         self._logged_requests = logged
 
-    def run(self, project: str, model: str, version: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Replay the last requests one by one and compare the responses. Blocks until all are done."""
+    def run(
+        self, project: str, model: str, version: str, body: Mapping[str, Any], budget: WorkBudget
+    ) -> dict[str, Any]:
+        """Replay the last requests one by one and compare the responses.
+
+        Blocks until all are done or the budget is exhausted; then `complete` is false.
+        """
         count = _count(body)
         target = PredictTarget(project=project, model=model, version=version, kind=FrameKind.PREDICT)
-        requests = self._last_requests(target, count)
+        requests = self._last_requests(target, count, budget)
         examples: list[dict[str, Any]] = []
         after_ms: list[float] = []
         changed = 0
         for request in requests:
+            budget.spend(0)
+            if budget.overdue:
+                break
             _, response, seconds = self._gateway.replay(target, request.request.encode())
             after_ms.append(seconds * 1000)
             example = difference(request, response.decode("utf-8", "replace"))
@@ -115,15 +135,16 @@ class Replays:
                 changed += 1
                 examples.append(example)
                 del examples[MAX_EXAMPLES:]
-        before_ms = [request.latency_ms for request in requests]
+        before_ms = [request.latency_ms for request in requests[: len(after_ms)]]
         return {
-            "compared": len(requests),
+            "compared": len(after_ms),
+            "complete": len(after_ms) == len(requests) and (len(requests) == count or not budget.exhausted),
             "changed": changed,
             "examples": examples,
             "latencyMs": {"before": _percentiles(before_ms), "after": _percentiles(after_ms)},
         }
 
-    def _last_requests(self, target: PredictTarget, count: int) -> list[LoggedRequest]:
+    def _last_requests(self, target: PredictTarget, count: int, budget: WorkBudget) -> list[LoggedRequest]:
         """Return the last requests to all versions of the model that have a log, oldest first."""
         route = self._routes.models.get((target.project, target.model))
         if route is None or target.version not in route.versions:
@@ -138,7 +159,7 @@ class Replays:
         requests = [
             request
             for log in logs.values()
-            for request in islice(self._logged_requests.newest_first(target.project, log, target.model), count)
+            for request in islice(self._logged_requests.newest_first(target.project, log, target.model, budget), count)
         ]
         return sorted(requests, key=lambda request: request.time)[-count:]
 

@@ -22,6 +22,7 @@ from trainshed.domain.objects import (
     bucket_not_found,
     object_not_found,
 )
+from trainshed.domain.work_budget import WorkBudget
 from trainshed.errors import DiskFullError, InvalidArgumentError, NotFoundError, PermissionDeniedError, UnavailableError
 
 __all__ = [
@@ -61,7 +62,16 @@ class Objects:
         self._sessions.sweep()
 
     def get(self, source: ObjectSource) -> ObjectInfo:
-        return self._checked(source, self._backend.info(source.bucket, source.name))
+        """Return the object as it is now. `with_checksums` adds checksums that it lacks."""
+        return self._checked(source, self._backend.info(source.bucket, source.name, checksums=False))
+
+    def lack_checksums(self, items: Sequence[ObjectInfo]) -> bool:
+        """Return whether `with_checksums` may add some. It reads files then."""
+        return any(map(self._backend.lacks_checksums, items))
+
+    def with_checksums(self, items: Sequence[ObjectInfo], budget: WorkBudget) -> tuple[ObjectInfo, ...]:
+        """Return the objects, of one bucket, with checksums. Those of large files follow in the background."""
+        return self._backend.with_checksums(items, budget)
 
     def exists(self, bucket: str, name: str) -> bool:
         """Return whether the object exists. Returns False for an invalid name."""
@@ -128,7 +138,9 @@ class Objects:
 
         return self._backend.patch(source.bucket, source.name, checked_change)
 
-    def copy(self, source: ObjectSource, draft: ObjectDraft, principal: Principal, *, keep_traits: bool) -> ObjectInfo:
+    def copy(
+        self, source: ObjectSource, draft: ObjectDraft, principal: Principal, budget: WorkBudget, *, keep_traits: bool
+    ) -> ObjectInfo:
         """Copy an object into any bucket that the principal may write to.
 
         With `keep_traits`, the copy has the source's metadata.
@@ -136,21 +148,21 @@ class Objects:
         self._check_writable(draft.bucket, principal)
         with self._backend.open(source.bucket, source.name) as reader, self.stage(draft) as staged:
             _check_source(source, reader.info)
-            reader.copy_to(staged)
+            reader.copy_to(staged, budget)
             traits = reader.info.traits if keep_traits else draft.traits
             return self._backend.commit(staged, replace(draft, traits=traits, components=reader.info.components))
 
-    def move(self, source: ObjectSource, draft: ObjectDraft, principal: Principal) -> ObjectInfo:
+    def move(self, source: ObjectSource, draft: ObjectDraft, principal: Principal, budget: WorkBudget) -> ObjectInfo:
         """Rename an object in its bucket. An interrupted move leaves both names, never none."""
         if source.name == draft.name:
             raise InvalidArgumentError("An object can't be moved to the name that it has.")
         info = self._backend.info(source.bucket, source.name, checksums=False)
         _check_generation(source, info)
-        moved = self.copy(replace(source, generation=info.generation), draft, principal, keep_traits=True)
+        moved = self.copy(replace(source, generation=info.generation), draft, principal, budget, keep_traits=True)
         self._backend.delete(source.bucket, source.name, Preconditions(), generation=info.generation)
         return moved
 
-    def compose(self, sources: Sequence[ObjectSource], draft: ObjectDraft) -> ObjectInfo:
+    def compose(self, sources: Sequence[ObjectSource], draft: ObjectDraft, budget: WorkBudget) -> ObjectInfo:
         """Concatenate objects of one bucket into a new one."""
         if not 1 <= len(sources) <= MAX_SOURCES:
             raise InvalidArgumentError(
@@ -161,7 +173,7 @@ class Objects:
             for source in sources:
                 with self._backend.open(source.bucket, source.name) as reader:
                     _check_source(source, reader.info)
-                    reader.copy_to(staged)
+                    reader.copy_to(staged, budget)
                     count += reader.info.components or 1
             return self._backend.commit(staged, replace(draft, components=count))
 
@@ -185,7 +197,7 @@ class Objects:
             return self._sessions.open(bucket, upload)
         except NotFoundError:
             if name:
-                info = self._backend.info(bucket, name)
+                info = self._backend.info(bucket, name, checksums=False)
                 if info.upload == upload:
                     return info
             raise
