@@ -22,13 +22,13 @@ from trainshed.buckets.dirfd import (
     disk_errors,
     make_directories,
     open_directory,
-    open_file,
     open_folder,
     prune,
     remove_tree,
 )
 from trainshed.buckets.listing import list_page
 from trainshed.buckets.names import bucket_name, components, is_folder
+from trainshed.buckets.object_files import open_object, stat_object, unreadable_error
 from trainshed.buckets.staging import FileReader, ObjectReader, StagedObject
 from trainshed.domain.objects import (
     ListQuery,
@@ -348,7 +348,12 @@ class FileBackend:
     def _find(self, bucket: str, name: str) -> ObjectInfo | None:
         if is_folder(name):
             return self._read_mark(bucket, name)
-        fd = self._open_found(bucket, name)
+        try:
+            fd = self._open_found(bucket, name)
+        except PermissionError:
+            if (status := stat_object(self._root, bucket, name)) is None:
+                raise
+            return xattrs.plain_file_info(status, bucket=bucket, name=name)
         if fd is None:
             return None
         try:
@@ -358,7 +363,10 @@ class FileBackend:
 
     def _find_with_checksums(self, item: ObjectInfo, budget: WorkBudget) -> ObjectInfo | None:
         """The object as it is now, with checksums. Returns None if it is gone."""
-        fd = self._open_found(item.bucket, item.name)
+        try:
+            fd = self._open_found(item.bucket, item.name)
+        except PermissionError:
+            return item  # without checksums: its size and time are known without reading it
         if fd is None:
             return None
         try:
@@ -374,12 +382,10 @@ class FileBackend:
     def _open_found(self, bucket: str, name: str) -> int | None:
         """Open a file. Returns None if there is none."""
         try:
-            fd = _open_beneath(self._root, bucket, name)
+            fd = open_object(self._root, bucket, name)
         except OSError as exc:
             if exc.errno in NOT_FOUND_ERRNOS:
                 return None
-            if exc.errno == errno.EACCES and (status := _stat_beneath(self._root, bucket, name)):
-                return xattrs.plain_file_info(status, bucket=bucket, name=name)
             raise
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
@@ -388,12 +394,12 @@ class FileBackend:
 
     def _open_file(self, bucket: str, name: str) -> int:
         try:
-            fd = _open_beneath(self._root, bucket, name)
+            fd = open_object(self._root, bucket, name)
         except OSError as exc:
             if exc.errno in NOT_FOUND_ERRNOS:
                 raise object_not_found(bucket, name) from None
-            if exc.errno == errno.EACCES and (status := _stat_beneath(self._root, bucket, name)):
-                raise _unreadable(bucket, name, status) from exc
+            if exc.errno == errno.EACCES and (status := stat_object(self._root, bucket, name)):
+                raise unreadable_error(bucket, name, status) from exc
             with disk_errors():
                 raise
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -436,31 +442,6 @@ class FileBackend:
                     raise
                 return False  # the file is read again next time
         return True
-
-
-def _open_beneath(root: Path, bucket: str, name: str) -> int:
-    parts = components(name)
-    with open_directory(root, (bucket_name(bucket), *parts[:-1])) as folder:
-        return open_file(parts[-1], folder=folder)
-
-
-def _stat_beneath(root: Path, bucket: str, name: str) -> os.stat_result | None:
-    """The status of an object's file, which may be unreadable. Returns None if there is none, or its folder is too."""
-    parts = components(name)
-    try:
-        with open_directory(root, (bucket_name(bucket), *parts[:-1])) as folder:
-            status = os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
-    except OSError:
-        return None  # the caller raises its own error
-    return status if stat.S_ISREG(status.st_mode) else None
-
-
-def _unreadable(bucket: str, name: str, status: os.stat_result) -> FailedPreconditionError:
-    return FailedPreconditionError(
-        f"The file behind gs://{bucket}/{name} can't be read: its mode is {stat.S_IMODE(status.st_mode):03o} and its "
-        f"owner is user {status.st_uid}, which keeps the server out. Change that with chmod or chown on the server's "
-        f"machine, or delete the object or write it anew."
-    )
 
 
 def _raise(exc: Exception) -> ObjectInfo:
