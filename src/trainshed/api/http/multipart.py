@@ -11,10 +11,12 @@ from collections.abc import AsyncIterator
 
 from trainshed.errors import InvalidArgumentError, PayloadTooLargeError
 
-MAX_HEADERS_BYTES = 1 << 20  #: before the media begins
+MAX_DESCRIPTION_BYTES = 1 << 20  #: up to the end of the first part, whatever is before it included
+MAX_MEDIA_HEADERS_BYTES = 65_536  #: of the second part
 MAX_PARTS = 100  #: requests in a batch, the limit of Cloud Storage
 
 _BOUNDARY = re.compile(r"""boundary\s*=\s*("[^"]*"|'[^']*'|[^;\s]+)""", re.IGNORECASE)
+_MAX_PADDING = 64  #: blanks after a boundary, which RFC 2046 allows and nobody sends
 
 
 def boundaries(content_type: str) -> tuple[bytes, ...]:
@@ -30,12 +32,15 @@ def boundaries(content_type: str) -> tuple[bytes, ...]:
 
 
 class Related:
-    """The two parts of an upload: the metadata of the object, then its bytes."""
+    """The two parts of an upload: the metadata of the object, then its bytes.
+
+    What has been searched is not searched again, so that the work grows with the bytes and not with their chunks.
+    """
 
     def __init__(self, content_type: str, stream: AsyncIterator[bytes]) -> None:
         self._boundaries = boundaries(content_type)
         self._stream = stream
-        self._buffer = b""
+        self._buffer = bytearray()
         self._line_end = b""
         self._delimiter = b""
         self.media_type = ""  #: the Content-Type of the second part
@@ -43,19 +48,17 @@ class Related:
     async def description(self) -> bytes:
         """Return the body of the first part. Call it first."""
         await self._find_first_boundary()
-        while (at := self._buffer.find(self._delimiter)) < 0:
-            await self._read_more(limit=MAX_HEADERS_BYTES)
+        at = await self._find(self._delimiter, limit=MAX_DESCRIPTION_BYTES)
         _, _, body = self._buffer[:at].partition(self._line_end * 2)
-        self._buffer = self._buffer[at + len(self._delimiter) :]
-        return body
+        del self._buffer[: at + len(self._delimiter)]
+        return bytes(body)
 
     async def begin_media(self) -> None:
         """Read the headers of the second part, which set `media_type`."""
         blank = self._line_end * 2
-        while blank not in self._buffer:
-            await self._read_more(limit=MAX_HEADERS_BYTES)
-        head, _, self._buffer = self._buffer.partition(blank)
-        self.media_type = headers_of(head).get("content-type", "")
+        at = await self._find(blank, limit=MAX_MEDIA_HEADERS_BYTES)
+        self.media_type = headers_of(bytes(self._buffer[:at])).get("content-type", "")
+        del self._buffer[: at + len(blank)]
 
     async def media(self) -> AsyncIterator[bytes]:
         """Yield the bytes of the second part in chunks.
@@ -65,12 +68,13 @@ class Related:
         overlap = len(self._delimiter) - 1
         while (at := self._buffer.find(self._delimiter)) < 0:
             if len(self._buffer) > overlap:
-                yield self._buffer[: len(self._buffer) - overlap]
-                self._buffer = self._buffer[len(self._buffer) - overlap :]
+                chunk = bytes(self._buffer[: len(self._buffer) - overlap])
+                del self._buffer[: len(chunk)]
+                yield chunk
             await self._read_more()
         if at:
-            yield self._buffer[:at]
-        self._buffer = self._buffer[at + len(self._delimiter) :]
+            yield bytes(self._buffer[:at])
+        del self._buffer[: at + len(self._delimiter)]
         while len(self._buffer) < 2:
             await self._read_more()
         if not self._buffer.startswith(b"--"):
@@ -78,15 +82,26 @@ class Related:
 
     async def _find_first_boundary(self) -> None:
         """Find the first boundary line, which shows the line ends and the boundary of this client."""
+        lines = {boundary: _boundary_line(b"--" + re.escape(boundary)) for boundary in self._boundaries}
+        overlap = max(map(len, self._boundaries)) + _MAX_PADDING + len(b"\n--\r\n")
+        start = 0
         while True:
-            for boundary in self._boundaries:
-                match = re.search(rb"(?:\A|\n)--" + re.escape(boundary) + rb"[ \t]*(\r?\n)", self._buffer)
-                if match:
+            for boundary, line in lines.items():
+                if match := line.search(self._buffer, start):
                     self._line_end = match[1]
                     self._delimiter = self._line_end + b"--" + boundary
-                    self._buffer = self._line_end + self._buffer[match.end() :]
+                    del self._buffer[: match.end() - len(self._line_end)]
                     return
-            await self._read_more(limit=MAX_HEADERS_BYTES)
+            start = max(0, len(self._buffer) - overlap)
+            await self._read_more(limit=MAX_DESCRIPTION_BYTES)
+
+    async def _find(self, wanted: bytes, *, limit: int) -> int:
+        """Read until the bytes are in the buffer. Returns where they begin."""
+        start = 0
+        while (at := self._buffer.find(wanted, start)) < 0:
+            start = max(0, len(self._buffer) - len(wanted) + 1)
+            await self._read_more(limit=limit)
+        return at
 
     async def _read_more(self, *, limit: int | None = None) -> None:
         if limit is not None and len(self._buffer) > limit:
@@ -97,6 +112,11 @@ class Related:
             raise InvalidArgumentError(
                 "The request ended before its multipart body was complete. Nothing was stored; send it again."
             ) from None
+
+
+def _boundary_line(start: bytes) -> re.Pattern[bytes]:
+    """The pattern of a whole line. It begins with its fixed bytes, which `re` finds fast, and then looks back."""
+    return re.compile(start + rb"(?<![^\n]" + start + rb")[ \t]{0,%d}(\r?\n)" % _MAX_PADDING)
 
 
 def headers_of(head: bytes) -> dict[str, str]:
