@@ -19,8 +19,9 @@ from trainshed.errors import CannotProceedError
 PREFIX = "TRAINSHED_SERVER_"
 _RAY_ADDRESS = re.compile(r"(?:ray://)?(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 _POSITIVE = (
-    *("poll_s", "grace_s", "log_limit_mb", "body_limit_mb", "predict_timeout_s", "load_timeout_s", "sleep_after_s"),
-    *("backup_interval_s", "backup_count", "ray_cpu_share", "ray_memory_share"),
+    *("poll_s", "grace_s", "log_limit_mb", "body_limit_mb", "max_connections", "max_connections_per_address"),
+    *("predict_timeout_s", "load_timeout_s", "sleep_after_s", "backup_interval_s", "backup_count"),
+    *("ray_cpu_share", "ray_memory_share"),
 )
 _CHOICES = {
     "warm_start": ("auto", "off"),
@@ -52,15 +53,22 @@ class Settings:
     allowed_hosts: str = _setting(
         "", "Host names, separated by commas, that clients may use besides loopback and `host`."
     )
+    max_connections: int = _setting(
+        4000,
+        "Most open connections, at most half of the open files that the system allows. When there are so many, a new "
+        "one takes the place of the one that is idle the longest.",
+    )
+    max_connections_per_address: int = _setting(500, "The same for an address not of loopback or `reverse_proxies`.")
+    reverse_proxies: str = _setting(
+        "",
+        "Addresses and networks, separated by commas, of reverse proxies in front of the server, such as `10.0.0.7, "
+        "10.1.0.0/16`: many clients share such an address.",
+    )
     authentication: bool = _setting(True, "Require a token. It can be turned off only on a loopback address.")
     database: str = _setting(
         "", "A `postgresql://` URL; needs the extra `postgresql`. Empty: SQLite in the state folder."
     )
-    backup_interval_s: float = _setting(
-        3600.0,
-        "Seconds between two copies of a SQLite database, which the server writes to `backups` in the state folder. "
-        "None is made while nothing changes.",
-    )
+    backup_interval_s: float = _setting(3600.0, "Seconds between copies of a SQLite database, if it changed.")
     backup_count: int = _setting(24, "Copies of the database that are kept; older ones are removed.")
     slots: int = _setting(0, "Replicas that run concurrently on this machine. 0: four for each core.")
     poll_s: float = _setting(0.1, "Seconds between two checks of running jobs.")
@@ -147,6 +155,7 @@ class Settings:
                 raise CannotProceedError(
                     f"The setting {name} is {getattr(self, name)}; it must be a number that is more than 0."
                 )
+        _check_addresses(self.reverse_proxies)
         if self.node_buckets and not Path(self.node_buckets).is_absolute():
             raise CannotProceedError(
                 f"The setting node_buckets is {self.node_buckets!r}; it must be a path that begins with `/`."
@@ -167,11 +176,9 @@ class Settings:
         """The host in `ray_address`; empty if there is none."""
         return self.ray_address.removeprefix("ray://").rpartition(":")[0].strip("[]")
 
-    def serves_gs(self, machine: MachineEnvironment) -> bool:
+    def serves_gs(self, *, has_google_credentials: bool) -> bool:
         """Whether `gs://` in the code of trainers means this server's buckets."""
-        return self.gs_in_trainers == "trainshed" or (
-            self.gs_in_trainers == "auto" and not machine.has_google_credentials
-        )
+        return self.gs_in_trainers == "trainshed" or (self.gs_in_trainers == "auto" and not has_google_credentials)
 
     @classmethod
     def read(cls, env: Mapping[str, str], file: Mapping[str, Any] | None = None) -> Self:
@@ -200,30 +207,20 @@ class Settings:
         return sources
 
 
+def _check_addresses(names: str) -> None:
+    from trainshed.connections import ExemptAddresses
+
+    try:
+        ExemptAddresses(names)
+    except ValueError as exc:
+        raise CannotProceedError(
+            f"The setting reverse_proxies is {names!r}: {exc}. It must be addresses or networks, separated by commas, "
+            f"such as 10.0.0.7, 10.1.0.0/16."
+        ) from exc
+
+
 def _default(name: str) -> Any:
     return next(each.default for each in fields(Settings) if each.name == name)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineEnvironment:
-    """The server's environment variables about the network and Google Cloud."""
-
-    https_proxy: str = ""
-    no_proxy: str = ""
-    ca_files: tuple[Path, ...] = ()  #: CA bundles that programs on this machine trust
-    has_google_credentials: bool = False
-
-    @classmethod
-    def read(cls, env: Mapping[str, str]) -> Self:
-        bundles = [env[name] for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE") if env.get(name)]
-        gcloud = Path(env.get("CLOUDSDK_CONFIG") or Path(env.get("HOME") or "/") / ".config" / "gcloud")
-        return cls(
-            https_proxy=env.get("https_proxy") or env.get("HTTPS_PROXY") or "",
-            no_proxy=env.get("no_proxy") or env.get("NO_PROXY") or "",
-            ca_files=tuple(dict.fromkeys(Path(path) for path in bundles)),
-            has_google_credentials=bool(env.get("GOOGLE_APPLICATION_CREDENTIALS"))
-            or (gcloud / "application_default_credentials.json").is_file(),
-        )
 
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")

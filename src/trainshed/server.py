@@ -34,15 +34,18 @@ from trainshed.api.uvicorn_adapter import Listener, installed_versions, unknown_
 from trainshed.backup.restore import finish_restore, refuse_empty_database, refuse_lost_database
 from trainshed.backup.timer import BackupTimer
 from trainshed.certificates import Certificates, ensure_certificates, write_bundle
-from trainshed.config import Home, MachineEnvironment, Settings, environment
+from trainshed.config import Home, Settings, environment
+from trainshed.connections import Connections, ExemptAddresses
 from trainshed.errors import CannotProceedError, DiskFullError
 from trainshed.node.connect import Egress
 from trainshed.node.files import write_file
 from trainshed.node.journal import DISK_FULL
+from trainshed.node.process.open_files import raise_limit
 from trainshed.proxy import google_hosts
 from trainshed.proxy.client_config import ServerEndpoints
 from trainshed.proxy.connect_proxy import SHUTDOWN_TIMEOUT_S, ConnectProxy, machine_egress, tls_context
 from trainshed.proxy.interception import SniContexts, SniProtocol, with_header_case
+from trainshed.proxy.machine_environment import MachineEnvironment
 from trainshed.proxy.node_endpoint import NodeEndpoint, host_for_nodes
 from trainshed.services.server import ServerInfo
 from trainshed.serving.memory import share_arenas
@@ -62,9 +65,15 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
     """Serve until SIGTERM or SIGINT. Raises `CannotProceedError`, with nothing changed, if the server can't start."""
     _check_exposure(settings)
     machine = MachineEnvironment.read(environment())
-    egress = machine_egress(machine.https_proxy, machine.no_proxy) if settings.serves_gs(machine) else None
+    serves_gs = settings.serves_gs(has_google_credentials=machine.has_google_credentials)
+    egress = machine_egress(machine.https_proxy, machine.no_proxy) if serves_gs else None
     os.umask(0o077)
     share_arenas()
+    connections = Connections(
+        maximum=min(settings.max_connections, raise_limit() // 2),
+        per_address=settings.max_connections_per_address,
+        exempt=ExemptAddresses(settings.reverse_proxies),
+    )
     with _full_disk_refused(home, settings), ExitStack() as stack:
         http = stack.enter_context(_listen(settings.host, settings.port))
         tls = stack.enter_context(_listen(settings.host, settings.tls_port))
@@ -92,7 +101,15 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
         )
         stack.enter_context(_server_file(home, info, interception))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_run(app, application, (http, tls), certificates, interception, lambda: ready(info)))
+            runner.run(
+                _run(
+                    app,
+                    application,
+                    _Endpoints(http, tls, certificates, connections),
+                    interception,
+                    lambda: ready(info),
+                )
+            )
 
 
 @contextmanager
@@ -271,26 +288,39 @@ def _server_file(home: Home, info: ServerInfo, interception: _Interception | Non
         home.server.unlink(missing_ok=True)
 
 
+@dataclass(frozen=True, slots=True)
+class _Endpoints:
+    """Where clients connect."""
+
+    http: socket.socket
+    tls: socket.socket
+    certificates: Certificates
+    connections: Connections
+
+
 async def _run(
     app: Api,
     application: Application,
-    listeners: tuple[socket.socket, socket.socket],
-    certificates: Certificates,
+    endpoints: _Endpoints,
     interception: _Interception | None,
     ready: Callable[[], None],
 ) -> None:
     fast_path = _fast_path(app, application.services.server)
-    plain = Listener(listener_config(app, fast_path=fast_path))
-    secure = Listener(listener_config(app, fast_path=fast_path, certificate=(certificates.chain, certificates.key)))
+    connections, certificates = endpoints.connections, endpoints.certificates
+    config = partial(listener_config, fast_path=fast_path, connections=connections)
+    plain = Listener(config(app))
+    secure = Listener(config(app, certificate=(certificates.chain, certificates.key)))
     proxy = None
     if interception is not None:
         cased = with_header_case(app)
-        intercepted = listener_config(cased, fast_path=fast_path, idle_shutdown_s=SHUTDOWN_TIMEOUT_S)
+        intercepted = config(cased, idle_shutdown_s=SHUTDOWN_TIMEOUT_S)
         names, inner = interception.sni_contexts, partial(secure.protocol, intercepted)
-        secure.choose_by_sni(names.choose, lambda own: SniProtocol(names, own, inner))
+        secure.accept_tls(connections, sni_callback=names.choose, choose=lambda own: SniProtocol(names, own, inner))
         proxy = ConnectProxy(
             tls=interception.tls, inner=partial(plain.protocol, intercepted), egress=interception.egress
         )
+    else:
+        secure.accept_tls(connections)
     stopping = 0
     deadline = ExitDeadline()
 
@@ -307,7 +337,7 @@ async def _run(
         asyncio.get_running_loop().add_signal_handler(number, stop)
     with application.running():
         async with asyncio.TaskGroup() as group:
-            for server, listener in zip((plain, secure), listeners, strict=True):
+            for server, listener in ((plain, endpoints.http), (secure, endpoints.tls)):
                 group.create_task(server.serve(sockets=[listener]))
             while not (plain.is_ready and secure.is_ready) and not stopping:
                 await asyncio.sleep(0.01)

@@ -22,7 +22,8 @@ EVERYONE = {"errors", "domain", "node/files", "__init__"}  # but for what is shi
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "domain": set(),
-    "config": set(),
+    "config": {"connections"},  # its reading of addresses
+    "connections": set(),
     "background": set(),
     "state_lock": {"config"},
     "store": set(),
@@ -46,7 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "background",
         "node",  # its free ports
     },
-    "api": {"services", "gateway", "console"},
+    "api": {"connections", "services", "gateway", "console"},
     "console": set(),  # files, and nothing that could know what they show
     "node": set(),
     "node/files": set(),  # atomic files, which every layer writes
@@ -58,18 +59,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "local": {"buckets", "config", "engines", "node", "runtimes"},  # on the user's own machine, without a server
     "shell": {"config", "proxy"},  # what the words of other programs mean here; the command line does it
     "certificates": set(),
-    "proxy": {"node"},  # its CONNECT tunnels, which the sidecar proxy on nodes has too
+    "proxy": {"connections", "node"},  # its CONNECT tunnels, which the sidecar proxy on nodes has too
     "wiring": {
         *("services", "store", "buckets", "runtimes", "engines", "attempts", "artifacts", "gateway", "control"),
         *("config", "proxy"),
     },
     "server": {
-        *("api", "wiring", "backup", "certificates", "config", "control", "node", "proxy", "services", "serving"),
-        *("state_lock", "store"),
+        *("api", "wiring", "backup", "certificates", "config", "connections", "control", "node", "proxy", "services"),
+        *("serving", "state_lock", "store"),
     },
     "testing": {  # small real things, put together from wherever they are
         *("api", "wiring", "buckets", "config", "control", "engines", "gateway", "node", "attempts", "artifacts"),
-        *("packaging", "proxy", "runtimes", "server", "services", "serving", "store"),
+        *("connections", "packaging", "proxy", "runtimes", "server", "services", "serving", "store"),
     },
 }
 

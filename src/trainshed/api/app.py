@@ -38,10 +38,11 @@ from trainshed.api.storage import buckets as storage_buckets
 from trainshed.api.storage import objects as storage_objects
 from trainshed.api.storage import uploads as storage_uploads
 from trainshed.domain.iam import Access, Principal
-from trainshed.errors import NotFoundError, UnimplementedError
+from trainshed.errors import NotFoundError, UnavailableError, UnimplementedError
 from trainshed.services.registry import Services
 
 LOG = logging.getLogger("trainshed.api")
+MAX_CONCURRENT_REQUESTS = 1000  #: with a token, long polls included
 
 ROUTES: tuple[Route, ...] = (
     *assets.ROUTES,
@@ -88,6 +89,7 @@ class Api:
         self._authentication = authentication
         self._body_limit = body_limit
         self._slow_work = SlowWork()
+        self._in_progress = 0  #: requests with a token
         self.fast_path = FastPath(services, authentication=authentication, body_limit=body_limit)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -95,6 +97,13 @@ class Api:
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})
             return
+        try:
+            await self._serve(scope, receive, send)
+        finally:
+            if scope.get("trainshed.counted"):
+                self._in_progress -= 1
+
+    async def _serve(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
         response = await self.respond(Request(scope, receive))
         for name, value in SECURITY_HEADERS.items():
@@ -141,6 +150,7 @@ class Api:
         if route is not None and route.access is Access.PUBLIC:
             return await _handle(request, route)
         principal = await self._principal(request)
+        self._count(scope)
         if route is None:
             return _no_route(scope, methods)
         scope["trainshed.principal"] = principal
@@ -150,6 +160,19 @@ class Api:
             project = auth.authorise(request, route, principal, self._services.buckets.owner)
         scope["trainshed.project"] = project
         return await _handle(request, route)
+
+    def _count(self, scope: AsgiScope) -> None:
+        """Count a request with a token; a batch is one. Raises `UnavailableError` if there are too many."""
+        client = scope.get("trainshed.client")
+        if client is None:
+            return
+        client.trust()
+        if self._in_progress >= MAX_CONCURRENT_REQUESTS:
+            raise UnavailableError(
+                f"The server has {MAX_CONCURRENT_REQUESTS:,} requests in progress, the most that it takes. Try again."
+            )
+        self._in_progress += 1
+        scope["trainshed.counted"] = True
 
     async def _principal(self, request: Request) -> Principal:
         if not self._authentication:

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from trainshed.api.ml.fast_path import FastPath
 from trainshed.api.uvicorn_adapter import TimedProtocol
+from trainshed.connections import DEFAULT_MAX, Connections
 
 HEADERS_TIMEOUT_S = 15  #: from the start of a connection, or the last response on it, to the end of the next headers
 
@@ -19,17 +20,19 @@ def listener_config(
     app: ASGIApp,
     *,
     fast_path: FastPath | None,
+    connections: Connections,
     certificate: tuple[Path, Path] | None = None,
     idle_shutdown_s: float | None = None,
 ) -> uvicorn.Config:
     """The configuration of a listener. With a certificate and its key, it serves TLS.
 
     Without `fast_path`, uvicorn serves with what it documents. Its other protocol is used then: it limits the size of
-    headers by itself. With `idle_shutdown_s`, idle connections are aborted so long after the start of a shutdown.
+    headers by itself, and the number of connections alone. With `idle_shutdown_s`, idle connections are aborted so long
+    after the start of a shutdown.
     """
     protocol: Any = "h11"
     if fast_path is not None:
-        protocol = partial(TimedProtocol, fast_path=fast_path, idle_shutdown_s=idle_shutdown_s)
+        protocol = partial(TimedProtocol, fast_path=fast_path, connections=connections, idle_shutdown_s=idle_shutdown_s)
     return uvicorn.Config(
         app,
         http=protocol,
@@ -39,7 +42,8 @@ def listener_config(
         server_header=False,
         timeout_keep_alive=HEADERS_TIMEOUT_S,
         timeout_graceful_shutdown=10,
-        limit_concurrency=1000,
+        # uvicorn's own limit counts connections, idle ones too, and lets nobody in when it is reached
+        limit_concurrency=DEFAULT_MAX if fast_path is None else None,
         h11_max_incomplete_event_size=65_536,
         ssl_certfile=certificate[0] if certificate else None,
         ssl_keyfile=str(certificate[1]) if certificate else None,

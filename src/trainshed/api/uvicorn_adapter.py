@@ -1,8 +1,9 @@
 """What uvicorn does not document is used in this module alone, and the versions that it was tested with are known here.
 
-`TimedProtocol` is uvicorn's HTTP protocol with timeouts and bounded headers: uvicorn alone keeps a silent connection
-forever. Prediction requests that resemble an accepted one leave uvicorn there and take the fast path. It is used with
-known versions alone. `Listener` is uvicorn's server, and is used with any version.
+`TimedProtocol` is uvicorn's HTTP protocol with timeouts, bounded headers and a bounded number of connections: uvicorn
+alone keeps a silent connection forever, and resets one whose request it refuses. Prediction requests that resemble an
+accepted one leave uvicorn there and take the fast path. It is used with known versions alone. `Listener` is uvicorn's
+server, and is used with any version.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING, Any, cast
 import uvicorn
 
 from trainshed.api.ml.fast_path import FastPath, FastPathExchange
+from trainshed.api.tls import TlsHandshake
+from trainshed.connections import Connections, address_of
 
 ProtocolFactory = Callable[..., asyncio.Protocol]
 
@@ -65,9 +68,9 @@ PROTOCOL_ARGUMENTS = ("config", "server_state", "app_state")
 
 #: Of the HTTP protocol.
 PROTOCOL_NAMES = (
-    *("connection_made", "connection_lost", "data_received", "pause_writing", "shutdown"),
-    *("on_headers_complete", "on_response_complete", "url", "headers", "scope", "cycle", "pipeline", "config"),
-    *("loop", "transport", "tasks", "connections", "limit_concurrency", "server_state.default_headers"),
+    *("connection_made", "connection_lost", "data_received", "pause_writing", "shutdown", "send_400_response"),
+    *("on_headers_complete", "on_message_complete", "on_response_complete", "url", "headers", "scope", "cycle"),
+    *("pipeline", "config", "loop", "transport", "tasks", "server_state.default_headers"),
     *("server_state.total_requests", "flow.write_paused", "flow.resume_reading", "parser.get_method"),
     *("parser.get_http_version", "parser.should_keep_alive"),
 )
@@ -76,6 +79,11 @@ PROTOCOL_NAMES = (
 CYCLE_NAMES = ("body", "more_body", "disconnected", "response_complete", "keep_alive", "message_event.set")
 
 BODY_TIMEOUT_S = 30.0  #: without progress: no byte of a pending body arrives, or the client takes no byte of a response
+STRANGER_BODY_TIMEOUT_S = 10.0  #: for a body that nobody has shown a token for, in total,
+STRANGER_BODY_BYTES_PER_S = 1000  #: and a second more for so many bytes of it,
+MAX_STRANGER_BODY_TIMEOUT_S = 60.0  #: up to this
+HALF_CLOSE_TIMEOUT_S = 10.0  #: for a client that still sends what was refused
+MAX_UNREAD_BYTES = 128 << 20  #: that such a client may still send
 CHECK_INTERVAL_S = 5.0
 MAX_HEADERS_BYTES = 65_536
 MAX_HEADERS = 100
@@ -111,21 +119,50 @@ class Listener(uvicorn.Server):
         create = cast("ProtocolFactory", config.http_protocol_class)
         return create(config=config, server_state=self.server_state, app_state={})
 
-    def choose_by_sni(
+    def accept_tls(
         self,
-        callback: Callable[[ssl.SSLObject, str | None, ssl.SSLContext], None],
-        choose: Callable[[Callable[[], asyncio.Protocol]], asyncio.Protocol],
+        connections: Connections,
+        *,
+        sni_callback: Callable[[ssl.SSLObject, str | None, ssl.SSLContext], None] | None = None,
+        choose: Callable[[Callable[[], asyncio.Protocol]], asyncio.Protocol] = lambda own: own(),
     ) -> None:
-        """Set the SNI callback of a TLS listener. `choose` creates its protocols, and gets the factory of its own."""
+        """Make the handshakes of a TLS listener ours. `choose` creates its protocols, and gets the factory of its own.
+
+        uvicorn's handshakes are not counted, and may take a minute.
+        """
         self.config.load()
         create_own = cast("ProtocolFactory", self.config.http_protocol_class)
+        context, self.config.ssl = self.config.ssl, None
+        assert context is not None
+        context.sni_callback = sni_callback
 
         def create(**options: Any) -> asyncio.Protocol:
-            return choose(partial(create_own, **options))
+            return TlsHandshake(context, connections, partial(choose, partial(create_own, **options)))
 
         self.config.http_protocol_class = cast("type[asyncio.Protocol]", create)
-        assert self.config.ssl is not None
-        self.config.ssl.sni_callback = callback
+
+
+class _HalfClosing:
+    """A transport for uvicorn, whose `close` lets the client read the response to a request that it still sends.
+
+    A socket that is closed with unread bytes is reset, and the reset overtakes the response.
+    """
+
+    def __init__(self, transport: asyncio.Transport, protocol: TimedProtocol) -> None:
+        self._transport = transport
+        self._protocol = protocol
+        self.write = transport.write
+        self.writelines = transport.writelines
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self._protocol.half_closed or self._transport.is_closing()
+
+    def close(self) -> None:
+        if not self._protocol.half_close():
+            self._transport.close()
 
 
 class TimedProtocol(HttpToolsProtocol):
@@ -133,50 +170,105 @@ class TimedProtocol(HttpToolsProtocol):
 
     cycle: Any  # uvicorn's, or a `FastPathExchange`
 
-    def __init__(self, *args: Any, fast_path: FastPath, idle_shutdown_s: float | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        fast_path: FastPath,
+        connections: Connections,
+        idle_shutdown_s: float | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._fast_path = fast_path
+        self._table = connections
         self._idle_shutdown_s = idle_shutdown_s
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._last_active = self._last_written = self.loop.time()
+        super().connection_made(cast("asyncio.Transport", _HalfClosing(transport, self)))
+        self._last_active = self._last_written = self._began = self.loop.time()
         self._headers_size, self._last_bytes = 0, b""
+        self._received = 0  #: bytes since the headers of the request
+        self._incomplete = False  #: whether the rest of a request is to come, or of what was refused as one
+        self.half_closed = False
+        self._is_trusted = False  #: whether a request on it had a token
         self._unwritten = 0  #: bytes in the write buffer at the last check
         self.waiter: asyncio.Future[Any] | None = None  #: resolves to None when the client disconnects
         self.gone = False
         self._check_timer: asyncio.TimerHandle = self.loop.call_later(CHECK_INTERVAL_S, self._check)
+        if not self._table.add(self, address_of(transport)):
+            transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        cycle = self.cycle
-        if cycle is not None and not cycle.response_complete:
+        self._received += len(data)
+        if self.half_closed or (self._incomplete and self._between_requests):  # nobody reads this body any more
+            if self._received > MAX_UNREAD_BYTES:
+                self.transport.abort()
+                return
+            if self.half_closed:
+                return
+        elif not self._between_requests:
             self._last_active = self.loop.time()
         elif self._head_too_large(data):
+            self._incomplete = True
             self.transport.write(_TOO_LARGE)
             self.transport.close()
             return
         super().data_received(data)
 
+    def send_400_response(self, msg: str) -> None:
+        self._incomplete = True  # more of the same is to come
+        super().send_400_response(msg)
+
     def on_headers_complete(self) -> None:
         self._headers_size, self._last_bytes = 0, b""
         if len(self.headers) > MAX_HEADERS:
             raise ValueError("too many headers")  # the parser stops, and uvicorn responds with 400 and closes
+        self._began, self._received, self._incomplete = self.loop.time(), 0, True
+        self._table.use(self)
         method, parser = self.parser.get_method(), self.parser
         target = self._fast_path.target(method, self.url, self.headers) if self._is_free() else None
         if target is None:
             self.scope["trainshed.client"] = self  # type: ignore[typeddict-unknown-key]  # not an ASGI key
             super().on_headers_complete()
             return
+        self.trust()
         keep_alive = parser.get_http_version() != "1.0" and parser.should_keep_alive()
         self.cycle = FastPathExchange(self, self._fast_path.predictions, target, keep_alive=keep_alive)
 
+    def on_message_complete(self) -> None:
+        self._incomplete = False
+        super().on_message_complete()
+
+    def trust(self) -> None:
+        """Note that the request has a token."""
+        self._is_trusted = True
+        self._table.trust(self)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no response is due to a client with a token, and none to a stranger who has sent a request."""
+        if self._is_trusted:
+            return self._between_requests and not self.transport.get_write_buffer_size()
+        return self._between_requests or self._incomplete
+
+    def evict(self) -> None:
+        self.transport.abort()
+
+    def half_close(self) -> bool:
+        """Send no more, and discard what arrives for a while. Returns False if the client is to send nothing more."""
+        if self.half_closed or not self._incomplete or self.gone or self.transport.is_closing():
+            return self.half_closed
+        self.half_closed, self._received = True, 0
+        if self.transport.can_write_eof():  # not with TLS: the client closes then
+            self.transport.write_eof()
+        self.flow.resume_reading()
+        self._check_timer.cancel()
+        self._check_timer = self.loop.call_later(HALF_CLOSE_TIMEOUT_S, self.transport.abort)
+        return True
+
     def _is_free(self) -> bool:
-        """Return whether no earlier response is due, the client reads, and there is capacity."""
-        return (
-            self._between_requests
-            and not self.flow.write_paused
-            and len(self.connections) < (self.limit_concurrency or 0)
-        )
+        """Return whether no earlier response is due, and the client reads."""
+        return self._between_requests and not self.flow.write_paused
 
     def default_headers(self) -> list[tuple[bytes, bytes]]:
         return self.server_state.default_headers
@@ -202,6 +294,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._check_timer.cancel()
+        self._table.remove(self)
         self.gone = True
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
@@ -209,6 +302,9 @@ class TimedProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         idle = self._between_requests
+        if self.half_closed:
+            self.transport.abort()
+            return
         super().shutdown()
         if idle and self._idle_shutdown_s is not None:  # an idle client may not read that its connection ends
             self.loop.call_later(self._idle_shutdown_s, self.transport.abort)
@@ -226,7 +322,6 @@ class TimedProtocol(HttpToolsProtocol):
 
     def _check(self) -> None:
         now = self.loop.time()
-        stalled_body = self.cycle is not None and self.cycle.more_body and not self.cycle.response_complete
         idle_s = now - self._last_active
         if self.flow.write_paused:
             if (unwritten := self.transport.get_write_buffer_size()) != self._unwritten:
@@ -234,10 +329,18 @@ class TimedProtocol(HttpToolsProtocol):
             elif now - self._last_written > BODY_TIMEOUT_S:
                 self.transport.abort()  # the client does not read, so a graceful close is impossible
                 return
-        elif (self._between_requests and idle_s > self.config.timeout_keep_alive) or (
-            stalled_body and idle_s > BODY_TIMEOUT_S
-        ):
+        elif (self._between_requests and idle_s > self.config.timeout_keep_alive) or self._stalls(now):
+            self._incomplete = False
             self.transport.close()  # which waits for the client to take the rest
             self._check_timer = self.loop.call_later(BODY_TIMEOUT_S, self.transport.abort)
             return
         self._check_timer = self.loop.call_later(CHECK_INTERVAL_S, self._check)
+
+    def _stalls(self, now: float) -> bool:
+        """Return whether the body takes too long: in a pause or, if nobody has shown a token, in total."""
+        if self._between_requests or not self.cycle.more_body:
+            return False
+        if now - self._last_active > BODY_TIMEOUT_S:
+            return True
+        allowed_s = STRANGER_BODY_TIMEOUT_S + self._received / STRANGER_BODY_BYTES_PER_S
+        return not self._is_trusted and now - self._began > min(allowed_s, MAX_STRANGER_BODY_TIMEOUT_S)

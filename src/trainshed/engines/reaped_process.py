@@ -14,7 +14,7 @@ from typing import Protocol
 
 from trainshed.artifacts.staging import SAFE_WRITE_FLAGS
 from trainshed.errors import DeadlineExceededError
-from trainshed.node.process import tree
+from trainshed.node.process import open_files, tree
 from trainshed.node.process.reaper import SIGNAL_EXIT_BASE
 from trainshed.node.process.spawn import inherited_environment
 
@@ -41,7 +41,12 @@ def start_reaped(
             stderr=stderr,
             start_new_session=True,
             cwd=work,
-            env={**inherited_environment(), "PYTHONUNBUFFERED": "1", **({MARK_VARIABLE: mark} if mark else {})},
+            env={
+                **inherited_environment(),
+                **open_files.variables(),
+                "PYTHONUNBUFFERED": "1",
+                **({MARK_VARIABLE: mark} if mark else {}),
+            },
         )
 
 

@@ -22,6 +22,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 
 def run(words):
+    from trainshed_node.process.open_files import restore_limit
+
+    restore_limit()
     if words[:1] == ["reap"]:
         from trainshed_node.process.reaper import run_reaped
 

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import Callable, Optional
 
     Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -17,6 +17,7 @@ HTTPS_PORT = 443
 HEADERS_TIMEOUT_S = 15.0
 CONNECT_TIMEOUT_S = 20.0
 HALF_CLOSE_TIMEOUT_S = 300.0  #: for the other direction after one has ended
+TUNNEL_IDLE_TIMEOUT_S = 900.0  #: of a tunnel in which neither side sends
 MAX_HEAD_BYTES = 65536  #: of a request; the limit of its stream
 MAX_HEADERS = 100
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -115,15 +116,30 @@ def _parse_proxy(url: str) -> tuple[tuple[str, int], str]:
     return (parts.hostname, port), "Proxy-Authorization: Basic %s\r\n" % base64.b64encode(login.encode()).decode()
 
 
-async def forward(client: Streams, upstream: Streams) -> None:
-    """Forward bytes in both directions until both have ended, or until one has and the other is idle.
+async def forward(client: Streams, upstream: Streams, on_use: Callable[[], object] = lambda: None) -> None:
+    """Forward bytes in both directions until both have ended, or until the tunnel is idle. Closes `upstream`.
 
-    Closes `upstream`.
+    `on_use` is called for all that is forwarded.
     """
-    pumps = [asyncio.ensure_future(_pump(client[0], upstream[1])), asyncio.ensure_future(_pump(upstream[0], client[1]))]
+    loop = asyncio.get_event_loop()
+    used_at = loop.time()
+
+    def note() -> None:
+        nonlocal used_at
+        used_at = loop.time()
+        on_use()
+
+    pumps = [
+        asyncio.ensure_future(_pump(client[0], upstream[1], note)),
+        asyncio.ensure_future(_pump(upstream[0], client[1], note)),
+    ]
     try:
-        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait(pumps, timeout=HALF_CLOSE_TIMEOUT_S)
+        ended: set[asyncio.Future[None]] = set()
+        while not ended and loop.time() < used_at + TUNNEL_IDLE_TIMEOUT_S:
+            left_s = used_at + TUNNEL_IDLE_TIMEOUT_S - loop.time()
+            ended, _ = await asyncio.wait(pumps, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        if ended:
+            await asyncio.wait(pumps, timeout=HALF_CLOSE_TIMEOUT_S)
     finally:
         for pump in pumps:
             pump.cancel()
@@ -131,7 +147,7 @@ async def forward(client: Streams, upstream: Streams) -> None:
         upstream[1].close()
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, note: Callable[[], None]) -> None:
     """Forward one direction. A broken connection aborts the writer's."""
     try:
         while True:
@@ -139,6 +155,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             if not data:
                 break
             writer.write(data)
+            note()
             await writer.drain()
         writer.write_eof()
     except (OSError, RuntimeError):  # RuntimeError: the writer's connection was closed in between

@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 
+from trainshed.connections import Connections, address_of
 from trainshed.errors import CannotProceedError
 from trainshed.node.connect import (
     ESTABLISHED,
@@ -29,7 +30,7 @@ from trainshed.proxy.interception import InterceptedConnection, error_response
 
 LOG = logging.getLogger("trainshed.proxy")
 SHUTDOWN_TIMEOUT_S = 1.0  #: for the client's TLS close_notify; a busy client may not send it
-MAX_CONNECTIONS = 1000
+MAX_TUNNELS = 1000  #: and connections that may become one; those to this server are counted there
 
 
 def tls_context(chain: Path, key: Path) -> ssl.SSLContext:
@@ -51,6 +52,19 @@ def machine_egress(proxy: str, bypass: str) -> Egress:
         ) from exc
 
 
+class _Tunnel:
+    """A connection to the proxy, until it is one to this server."""
+
+    is_idle = True  #: which of them is the longest idle is what counts
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        self._task = task
+
+    def evict(self) -> None:
+        LOG.info("proxy.closed reason=There are %d connections, and this one was idle the longest.", MAX_TUNNELS)
+        self._task.cancel()
+
+
 class ConnectProxy:
     """Call `start`, then `stop` to accept no more connections, then `close` to end the open ones."""
 
@@ -58,6 +72,7 @@ class ConnectProxy:
         self._tls = tls
         self._inner = inner  #: creates the server's own HTTP protocol, once per connection
         self._egress = egress
+        self._tunnels = Connections(maximum=MAX_TUNNELS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -78,10 +93,10 @@ class ConnectProxy:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        tunnel = _Tunnel(task)
+        self._tunnels.add(tunnel, address_of(writer.transport))
         try:
-            if len(self._tasks) > MAX_CONNECTIONS:
-                raise ConnectError("503 Service Unavailable", f"There are {MAX_CONNECTIONS} connections already.")
-            await self._handle(reader, writer)
+            await self._handle(reader, writer, tunnel)
         except ConnectError as exc:
             LOG.info("proxy.refused status=%s reason=%s", exc.status, exc)
             writer.write(error_response(exc.status, str(exc)))
@@ -90,18 +105,19 @@ class ConnectProxy:
         finally:
             writer.close()
             self._tasks.discard(task)
+            self._tunnels.remove(tunnel)
 
-    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tunnel: _Tunnel) -> None:
         host, port = await read_request(reader)
         name = served_name(host)
         if name is not None and port == HTTPS_PORT:
-            await self._intercept(writer, name)
+            await self._intercept(writer, name, tunnel)
             return
         upstream = await self._egress.connect(host, port)
         writer.write(ESTABLISHED)
-        await forward((reader, writer), upstream)
+        await forward((reader, writer), upstream, lambda: self._tunnels.use(tunnel))
 
-    async def _intercept(self, writer: asyncio.StreamWriter, name: str) -> None:
+    async def _intercept(self, writer: asyncio.StreamWriter, name: str, tunnel: _Tunnel) -> None:
         """Terminate TLS for the intercepted host and serve the client's requests."""
         loop = asyncio.get_running_loop()
         connection = InterceptedConnection(self._inner(), name)
@@ -116,6 +132,7 @@ class ConnectProxy:
         )
         if transport is None:
             return
+        self._tunnels.remove(tunnel)
         connection.begin(transport)
         try:
             await connection.closed

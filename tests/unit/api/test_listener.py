@@ -12,6 +12,7 @@ import pytest
 from trainshed.api.app import Api
 from trainshed.api.listener import HEADERS_TIMEOUT_S, listener_config
 from trainshed.api.uvicorn_adapter import KNOWN_VERSIONS, installed_versions, unknown_versions
+from trainshed.connections import Connections
 from trainshed.server import _fast_path
 from trainshed.services.registry import Services
 from trainshed.services.server import ServerInfo
@@ -72,4 +73,7 @@ def test_the_server_says_that_the_fast_path_is_off(caplog: pytest.LogCaptureFixt
 @pytest.mark.parametrize("fast", [True, False])
 def test_an_idle_connection_has_one_limit(fast: bool) -> None:
     app = api()
-    assert listener_config(app, fast_path=app.fast_path if fast else None).timeout_keep_alive == HEADERS_TIMEOUT_S
+    assert (
+        listener_config(app, fast_path=app.fast_path if fast else None, connections=Connections()).timeout_keep_alive
+        == HEADERS_TIMEOUT_S
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import inspect
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from uvicorn.server import ServerState
 from trainshed.api import uvicorn_adapter
 from trainshed.api.ml.fast_path import FastPath, FastPathExchange
 from trainshed.api.uvicorn_adapter import TimedProtocol
+from trainshed.connections import Connections
 from trainshed.gateway.gateway import PredictionGateway
 from trainshed.gateway.routes import PredictTarget
 from trainshed.services.registry import Services
@@ -52,7 +54,9 @@ async def _let_go(sent: bytes) -> bool:
             super().connection_lost(exc)
             lost.set()
 
-    server = await loop.create_server(lambda: Watched(config, state, {}, fast_path=FAST_PATH), "127.0.0.1", 0)
+    server = await loop.create_server(
+        lambda: Watched(config, state, {}, fast_path=FAST_PATH, connections=Connections()), "127.0.0.1", 0
+    )
     async with server:
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -80,7 +84,9 @@ def test_every_undocumented_name_is_there(monkeypatch: pytest.MonkeyPatch) -> No
         config, state = Config(Large(), lifespan="off", log_config=None), ServerState()
         config.load()
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Kept(config, state, {}, fast_path=FAST_PATH), "127.0.0.1", 0)
+        server = await loop.create_server(
+            lambda: Kept(config, state, {}, fast_path=FAST_PATH, connections=Connections()), "127.0.0.1", 0
+        )
         async with server, asyncio.timeout(90):
             _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
             writer.write(HEADERS + b"content-length: 100\r\n\r\n{")
@@ -139,8 +145,9 @@ metadata.version = lambda name: "0.999.1" if name == "uvicorn" else installed(na
 sys.modules["uvicorn.protocols.http.httptools_impl"] = None
 from trainshed.api.listener import listener_config
 from trainshed.api.uvicorn_adapter import Listener, installed_versions, unknown_versions
+from trainshed.connections import Connections
 assert "uvicorn 0.999.1" in unknown_versions(installed_versions())
-config = listener_config(lambda scope: None, fast_path=None)
+config = listener_config(lambda scope: None, fast_path=None, connections=Connections())
 Listener(config).protocol
 print(config.http)
 """
@@ -170,3 +177,49 @@ def test_a_silent_client_is_let_go(monkeypatch: pytest.MonkeyPatch, sent: bytes)
     monkeypatch.setattr(uvicorn_adapter, "CHECK_INTERVAL_S", 0.05)
     monkeypatch.setattr(uvicorn_adapter, "BODY_TIMEOUT_S", 0.5)
     assert asyncio.run(_let_go(sent))
+
+
+class Trusting:
+    """Reads each request to its end, as one with a token if it says so."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/trusted":
+            scope["trainshed.client"].trust()
+        while (message := await receive()).get("more_body"):
+            pass
+        if message["type"] == "http.request":
+            await Response(b"done")(scope, receive, send)
+
+
+async def _trickle(path: bytes, pieces: int) -> bytes:
+    """The response to a request whose body arrives byte by byte."""
+    config, state = Config(Trusting(), lifespan="off", log_config=None), ServerState()
+    config.load()
+    loop, table = asyncio.get_running_loop(), Connections()
+    server = await loop.create_server(
+        lambda: TimedProtocol(config, state, {}, fast_path=FAST_PATH, connections=table), "127.0.0.1", 0
+    )
+    async with server, asyncio.timeout(90):
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        headers = b"host: localhost\r\nconnection: close\r\ncontent-length: %d" % pieces
+        writer.write(b"POST %b HTTP/1.1\r\n%b\r\n\r\n" % (path, headers))
+        for _ in range(pieces):
+            if reader.at_eof():
+                break
+            writer.write(b"x")
+            await asyncio.sleep(0.02)
+        response = b""
+        with contextlib.suppress(ConnectionError):
+            response = await reader.read()
+        writer.close()
+    return response
+
+
+def test_a_body_that_nobody_has_shown_a_token_for_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is let go although it goes on, at less than the least rate."""
+    monkeypatch.setattr(uvicorn_adapter, "CHECK_INTERVAL_S", 0.05)
+    monkeypatch.setattr(uvicorn_adapter, "STRANGER_BODY_TIMEOUT_S", 0.2)
+    assert b" 200 " in asyncio.run(_trickle(b"/trusted", 50))
+    assert asyncio.run(_trickle(b"/", 5000)) == b""
+    monkeypatch.setattr(uvicorn_adapter, "STRANGER_BODY_BYTES_PER_S", 1)
+    assert b" 200 " in asyncio.run(_trickle(b"/", 50))

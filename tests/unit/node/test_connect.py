@@ -129,3 +129,18 @@ def test_a_proxy_that_refuses_is_quoted() -> None:
 def test_a_name_that_no_host_can_have_is_refused(host: str) -> None:
     with pytest.raises(ConnectError, match="can't be reached"):
         asyncio.run(Egress().connect(host, 443))
+
+
+def test_a_tunnel_in_which_nobody_sends_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "TUNNEL_IDLE_TIMEOUT_S", 0.05)
+
+    async def use() -> bytes:
+        async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            writer.close()
+
+        async with tunnel_to(say_nothing) as (reader, _, ended):
+            await ended.wait()
+            return await reader.read()
+
+    assert asyncio.run(asyncio.wait_for(use(), 60)) == b""

@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainshed.certificates import ensure_certificates, write_bundle
-from trainshed.config import MachineEnvironment, Settings
+from trainshed.config import Settings
 from trainshed.control.jobs.credentials import LocalCredentials, environment
 from trainshed.engines.base import AttemptSpec, Replica
 from trainshed.errors import CannotProceedError, InvalidArgumentError
 from trainshed.proxy.client_config import ServerEndpoints, config_files
 from trainshed.proxy.connect_proxy import machine_egress
 from trainshed.proxy.google_hosts import rewrite_path, served_name
+from trainshed.proxy.machine_environment import MachineEnvironment
 from trainshed.proxy.request_normalizer import RequestNormalizer
 
 WWW = "www.googleapis.com"
@@ -236,7 +237,10 @@ def test_real_credentials_make_gs_the_real_one(tmp_path: Path) -> None:
     (tmp_path / ".config" / "gcloud" / "application_default_credentials.json").touch()
     login = MachineEnvironment.read({"HOME": str(tmp_path)})
     answers = {
-        setting: [Settings(gs_in_trainers=setting).serves_gs(machine) for machine in (nothing, variable, login)]
+        setting: [
+            Settings(gs_in_trainers=setting).serves_gs(has_google_credentials=machine.has_google_credentials)
+            for machine in (nothing, variable, login)
+        ]
         for setting in ("auto", "trainshed", "google")
     }
     assert answers == {"auto": [True, False, False], "trainshed": [True] * 3, "google": [False] * 3}

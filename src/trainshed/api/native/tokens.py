@@ -14,6 +14,7 @@ from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
 from trainshed.api.schemas import access as shapes
 from trainshed.api.schemas.errors import TokenErrorBody
 from trainshed.domain.iam import Access
+from trainshed.errors import TrainshedError
 
 FORM_LIMIT = 16_384
 ACCESS_TOKEN_TTL_S = 3600
@@ -39,7 +40,10 @@ async def revoke(request: Request) -> JSONResponse:
 
 
 async def token(request: Request) -> JSONResponse:
-    form = parse_qs((await read_body(request, limit=FORM_LIMIT)).decode("ascii", "replace"))
+    try:
+        form = parse_qs((await read_body(request, limit=FORM_LIMIT)).decode("ascii", "replace"))
+    except TrainshedError as exc:  # in the form that OAuth has for errors
+        return JSONResponse({"error": "invalid_request", "error_description": str(exc)}, 400)
     if form.get("grant_type") != ["refresh_token"]:
         return JSONResponse({"error": "unsupported_grant_type"}, 400)
     issue = services(request).tokens.exchange

@@ -28,6 +28,7 @@ from trainshed.engines.shipping import ship
 from trainshed.errors import EngineUnavailableError
 from trainshed.node.containers.replica import remove_containers
 from trainshed.node.files import write_file
+from trainshed.node.process import open_files
 from trainshed.node.process.spawn import inherited_environment
 from trainshed.node.process.tree import stat_fields
 
@@ -102,7 +103,7 @@ class LocalEngine:
                 start_new_session=True,
                 timeout=_START_TIMEOUT_S,
                 cwd="/",
-                env=inherited_environment(),
+                env={**inherited_environment(), **open_files.variables()},
                 check=False,
             )
         except OSError as exc:

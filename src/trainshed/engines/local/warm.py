@@ -24,6 +24,7 @@ import orjson
 
 from trainshed.config import Home
 from trainshed.engines.base import AttemptSpec
+from trainshed.node.process import open_files
 from trainshed.node.process.spawn import inherited_environment
 from trainshed.node.process.tree import stat_fields
 from trainshed.node.warm.compatibility import import_time_environment
@@ -206,7 +207,7 @@ class WarmProcesses:
                 stderr=log,
                 start_new_session=True,
                 cwd="/",
-                env={**passed, **env, "PYTHONUNBUFFERED": "1"},
+                env={**passed, **env, **open_files.variables(), "PYTHONUNBUFFERED": "1"},
             )
         LOG.info("warm.started python=%s folder=%s", python, folder)
 

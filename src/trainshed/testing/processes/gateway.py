@@ -15,6 +15,7 @@ from trainshed.api.app import Api
 from trainshed.api.listener import listener_config
 from trainshed.api.uvicorn_adapter import Listener
 from trainshed.config import Home, Settings
+from trainshed.connections import Connections
 from trainshed.domain.models.hosting import ServingState
 from trainshed.gateway.routes import HostAddress, ModelRoute, Routes, VersionRoute
 from trainshed.proxy.node_endpoint import NodeEndpoint
@@ -107,7 +108,9 @@ class RunningGateway:
     async def _serve(self) -> None:
         limit = self._settings.body_limit_mb << 20
         app = Api(self.services, allowed_hosts=("localhost",), authentication=True, body_limit=limit)
-        self._server = Listener(listener_config(app, fast_path=app.fast_path if self._fast_path else None))
+        self._server = Listener(
+            listener_config(app, fast_path=app.fast_path if self._fast_path else None, connections=Connections())
+        )
         self.services.predictions.begin(self.control_plane)
         try:
             serving = asyncio.ensure_future(self._server.serve(sockets=[self._listener]))
