@@ -7,7 +7,6 @@ record that says so.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import stat
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from trainshed.domain.filters.terms import SEVERITIES
+from trainshed.node.files import next_data
 from trainshed.node.supervisor.log_writer import CLEANUP
 
 LOG_NAME = "log.jsonl"
@@ -294,7 +294,7 @@ def _start_after(fd: int, offset: int) -> int | None:
     """The offset after the next end of a line, or at which the search for one gives up. Returns None at the end."""
     remaining = _LINE_SEARCH_MAX_BYTES
     while remaining > 0:
-        offset = _next_data(fd, offset)
+        offset = next_data(fd, offset)
         if not (data := os.pread(fd, CHUNK_BYTES, offset)):
             return None
         if (newline := data.find(b"\n")) >= 0:
@@ -303,30 +303,20 @@ def _start_after(fd: int, offset: int) -> int | None:
     return offset
 
 
-def _next_data(fd: int, offset: int) -> int:
-    """The first offset, `offset` or later, that is not in a hole. Returns the size if only a hole follows."""
-    try:
-        return os.lseek(fd, offset, os.SEEK_DATA)
-    except OSError as exc:
-        if exc.errno != errno.ENXIO:
-            raise
-        return os.fstat(fd).st_size
-
-
 def _data_end(fd: int, offset: int) -> int:
     """The end of the data before `offset`: `offset` itself, unless a hole is before it. Returns 0 if there is none."""
     below = max(0, offset - CHUNK_BYTES)
-    if _next_data(fd, below) < offset:
+    if next_data(fd, below) < offset:
         return offset
     low, high = 0, below // _BLOCK_BYTES + 1  # the last block with data is in [low, high), if there is one
     while high - low > 1:
         middle = (low + high) // 2
-        if _next_data(fd, middle * _BLOCK_BYTES) < offset:
+        if next_data(fd, middle * _BLOCK_BYTES) < offset:
             low = middle
         else:
             high = middle
     start = low * _BLOCK_BYTES
-    return min(offset, start + _BLOCK_BYTES) if _next_data(fd, start) < offset else 0
+    return min(offset, start + _BLOCK_BYTES) if next_data(fd, start) < offset else 0
 
 
 def _search_cost(raw: _Raw) -> int:
@@ -334,7 +324,7 @@ def _search_cost(raw: _Raw) -> int:
 
 
 def _is_long(damaged: list[_Raw]) -> bool:
-    """Whether a run of damaged lines has to end: so many lines, or so many bytes of which the size is known."""
+    """Whether a run of damaged lines has reached the most lines, or bytes without holes, that one record reports."""
     return len(damaged) == _MAX_DAMAGED_RUN or (
         bool(damaged) and abs(damaged[-1].end - damaged[0].start) > _MAX_DAMAGED_RUN_BYTES
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
-import errno
 import hashlib
 import os
 from collections.abc import Callable
 from functools import cache
 
 import google_crc32c
+
+from trainshed.node.files import next_data
 
 PIECE = 1 << 20  #: per read or write
 
@@ -115,13 +116,3 @@ def checksums_of(
         on_read(len(chunk))
         sums.add(chunk)
     return sums
-
-
-def next_data(fd: int, offset: int) -> int:
-    """The first offset, `offset` or later, that is not in a hole. Returns the size if only a hole follows."""
-    try:
-        return os.lseek(fd, offset, os.SEEK_DATA)
-    except OSError as exc:
-        if exc.errno != errno.ENXIO:
-            raise
-        return os.fstat(fd).st_size

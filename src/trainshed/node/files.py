@@ -1,8 +1,9 @@
-"""Atomic files: a reader finds the old content or the new one, never a part."""
+"""Atomic files: a reader finds the old content or the new one, never a part. And holes of files."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 
 TYPE_CHECKING = False
@@ -51,3 +52,13 @@ def sync_folder(folder: StrPath) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def next_data(fd: int, offset: int) -> int:
+    """The first offset, `offset` or later, that is not in a hole. Returns the size if only a hole follows."""
+    try:
+        return os.lseek(fd, offset, os.SEEK_DATA)
+    except OSError as exc:
+        if exc.errno != errno.ENXIO:
+            raise
+        return os.fstat(fd).st_size
