@@ -21,6 +21,7 @@ import pytest
 from trainshed.testing.cache import link_runtimes
 from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.processes.small_disk import small_disk
 from trainshed.testing.workloads.deployer import Deployer
 
 BACK_S = 120.0  #: that versions may be away after their hosts died at the same time, on however slow a machine
@@ -303,23 +304,19 @@ def test_a_server_killed_in_a_creation_goes_on_with_it(own: RunningServer, tmp_p
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", tmp_path], capture_output=True, check=False
-    )
-    if made.returncode:
-        pytest.skip("needs the right to mount")
-    yield tmp_path
-    subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MB."""
+    with small_disk(tmp_path, "4m"):
+        yield tmp_path
 
 
 def test_a_full_disk_fails_the_creation_and_leaves_nothing(
-    shared: RunningServer, small_disk: Path, tmp_path_factory: pytest.TempPathFactory
+    shared: RunningServer, disk: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     deployer = Deployer(shared, "fault-full", tmp_path_factory.mktemp("full"))
     models = shared.home / "models" / "fault-full"
     models.mkdir(parents=True)
-    subprocess.run(["mount", "--bind", small_disk, models], check=True)
+    subprocess.run(["mount", "--bind", disk, models], check=True)
     try:
         uri = deployer.upload("big/model.bst", os.urandom(8 << 20)).rpartition("/")[0]
         message = deployer.refused(deployer.create("v1", uri, framework="XGBOOST"))

@@ -8,7 +8,6 @@ import http.client
 import json
 import os
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from trainshed.domain.objects import ObjectDraft
 from trainshed.errors import DiskFullError
 from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.processes.small_disk import small_disk
 
 BUCKET = "fault-objects"
 SLACK_BYTES = 50 << 20  #: how much memory the server may use for an upload of any size
@@ -253,21 +253,14 @@ def test_two_gigabytes_cost_little_memory(own_server: RunningServer) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 4 MB."""
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount a small file system")
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(tmp_path)], capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip("no file system can be mounted here")
-    try:
+    with small_disk(tmp_path, "4m"):
         yield tmp_path
-    finally:
-        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
 
-def test_a_full_disk_stores_nothing_and_heals(small_disk: Path) -> None:
-    tree = FileBackend(small_disk / "buckets", small_disk / "uploads")
+def test_a_full_disk_stores_nothing_and_heals(disk: Path) -> None:
+    tree = FileBackend(disk / "buckets", disk / "uploads")
     tree.make_bucket("bucket")
 
     def put(name: str, data: bytes) -> None:
@@ -278,8 +271,8 @@ def test_a_full_disk_stores_nothing_and_heals(small_disk: Path) -> None:
     put("kept", b"old")
     with pytest.raises(DiskFullError, match="nothing was stored"):
         put("kept", bytes(8 << 20))
-    assert (small_disk / "buckets" / "bucket" / "kept").read_bytes() == b"old"
-    assert list((small_disk / "uploads").iterdir()) == []
+    assert (disk / "buckets" / "bucket" / "kept").read_bytes() == b"old"
+    assert list((disk / "uploads").iterdir()) == []
     put("kept", bytes(1 << 20))
 
 

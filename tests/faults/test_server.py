@@ -17,6 +17,7 @@ import pytest
 
 from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import Caller, RunningServer
+from trainshed.testing.processes.small_disk import small_disk
 from trainshed.testing.workloads.job_logs import records
 from trainshed.testing.workloads.submitter import Submitter
 
@@ -242,15 +243,8 @@ def test_a_damaged_database_is_refused_and_left_as_it_is(own_server: RunningServ
 @pytest.fixture
 def small_home(tmp_path: Path) -> Iterator[Path]:
     """A state folder on a file system of 24 MB."""
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount a small file system")
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(tmp_path)], capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip("no file system can be mounted here")
-    try:
+    with small_disk(tmp_path, "24m"):
         yield tmp_path / "home"
-    finally:
-        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
 
 @pytest.mark.parametrize("left_bytes", [0, 512 << 10], ids=["nothing is free", "512 kB are free"])

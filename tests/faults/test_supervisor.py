@@ -33,6 +33,7 @@ from trainshed.node.journal import Journal
 from trainshed.node.supervisor.log_writer import STDOUT, LogWriter, ReplicaLog
 from trainshed.testing.contracts.engines import message_of, settle
 from trainshed.testing.eventually import eventually
+from trainshed.testing.processes.small_disk import small_disk
 from trainshed.testing.workloads.job_logs import records
 
 PYTHON = Path(sys.executable)
@@ -548,15 +549,12 @@ def test_a_supervisor_that_died_with_the_machine_is_lost(start: Start) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 256 KiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-        pytest.skip("needs the right to mount a file system")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
+    with small_disk(folder, "256k"):
+        yield folder
 
 
 def _fill(disk: Path) -> Path:
@@ -567,33 +565,33 @@ def _fill(disk: Path) -> Path:
     return filler
 
 
-def test_a_full_disk_delays_an_event_and_does_not_tear_it(small_disk: Path) -> None:
-    journal = Journal(str(small_disk / "journal"))
+def test_a_full_disk_delays_an_event_and_does_not_tear_it(disk: Path) -> None:
+    journal = Journal(str(disk / "journal"))
     journal.append("running")
-    filler = _fill(small_disk)
+    filler = _fill(disk)
     journal.append("containers_left", reason="x" * 10_000)
     journal.append("stopping", outcome="FAILED")
     assert not journal.flush()
     filler.unlink()
     journal.sync()
-    events = [json.loads(line) for line in (small_disk / "journal").read_text().splitlines()]
+    events = [json.loads(line) for line in (disk / "journal").read_text().splitlines()]
     assert [event["event"] for event in events] == ["running", "containers_left", "stopping"]
     assert events[1]["reason"] == "x" * 10_000
 
 
-def test_lines_that_a_full_disk_costs_are_counted_where_they_are_missing(small_disk: Path) -> None:
-    log = ReplicaLog("worker-replica-0", LogWriter(str(small_disk / "log.jsonl")), 1 << 20)
+def test_lines_that_a_full_disk_costs_are_counted_where_they_are_missing(disk: Path) -> None:
+    log = ReplicaLog("worker-replica-0", LogWriter(str(disk / "log.jsonl")), 1 << 20)
     log.feed(STDOUT, b"first\n")
-    filler = _fill(small_disk)
+    filler = _fill(disk)
     log.feed(STDOUT, b"x" * 10_000 + b"\n")
     log.feed(STDOUT, b"y" * 5_000 + b"\n" + b"z" * 5_000 + b"\n")
     filler.unlink()
     log.feed(STDOUT, b"second\n")
-    filler = _fill(small_disk)
+    filler = _fill(disk)
     log.feed(STDOUT, b"x" * 10_000 + b"\n")
     filler.unlink()
     log.close()
-    lines = records(small_disk / "log.jsonl")
+    lines = records(disk / "log.jsonl")
     assert [(line["s"], line["m"]) for line in lines] == [
         ("INFO", "first"),
         ("WARNING", "Lost 3 lines (20003 bytes) of the log of worker-replica-0 here: the disk was full."),
@@ -602,19 +600,17 @@ def test_lines_that_a_full_disk_costs_are_counted_where_they_are_missing(small_d
     ]
 
 
-def test_a_full_disk_costs_lines_but_neither_the_job_nor_its_end(
-    prepare: Start, small_disk: Path, tmp_path: Path
-) -> None:
+def test_a_full_disk_costs_lines_but_neither_the_job_nor_its_end(prepare: Start, disk: Path, tmp_path: Path) -> None:
     code = f"""
 import os, time
 while not os.path.exists({str(tmp_path / "full")!r}):
     time.sleep(0.01)
 print("\\n".join("line %d" % n for n in range(20_000)))
 """
-    attempt = prepare(code, folder=small_disk / "attempt")
+    attempt = prepare(code, folder=disk / "attempt")
     attempt.engine.launch(attempt.launch)
     attempt.settle(AttemptPhase.RUNNING)
-    filler = _fill(small_disk)
+    filler = _fill(disk)
     (tmp_path / "full").touch()
     pid = attempt.event("replica_started")["pid"]
     eventually(lambda: _gone(pid))

@@ -24,6 +24,7 @@ from trainshed.errors import CannotProceedError, InvalidArgumentError, Unavailab
 from trainshed.store.jobs import JobStore
 from trainshed.testing.contracts.engines import FakeEngine
 from trainshed.testing.eventually import eventually
+from trainshed.testing.fakes.attempts import attempt_folder, attempt_spec
 from trainshed.testing.fakes.databases import migrated_database
 
 PROJECT = "p-one"
@@ -36,35 +37,14 @@ def store(tmp_path: Path) -> Iterator[JobStore]:
     database.close()
 
 
-def folder(job: Job) -> Path:
-    return Path("/attempts") / job.project / job.id / str(job.attempt)
-
-
 def gang(job: Job) -> GangRequest:
     machines = {f"worker-replica-{number}": "" for number in range(1 + job.training.worker_count)}
-    return GangRequest(project=job.project, job=job.id, attempt=job.attempt, folder=folder(job), machines=machines)
-
-
-def launch_of(job: Job) -> AttemptSpec:
-    return AttemptSpec(
-        project=job.project,
-        job=job.id,
-        attempt=job.attempt,
-        folder=folder(job),
-        python=Path("/python"),
-        module="m",
-        args=(),
-        packages=(),
-        site=Path("/site"),
-        replicas=(),
-        env={},
-        grace_s=1,
-        max_running_s=1,
-        log_limit_bytes=1,
+    return GangRequest(
+        project=job.project, job=job.id, attempt=job.attempt, folder=attempt_folder(job), machines=machines
     )
 
 
-def sites(prepare: Callable[[Job], AttemptSpec] = launch_of, **engines: Engine) -> EngineRegistry:
+def sites(prepare: Callable[[Job], AttemptSpec] = attempt_spec, **engines: Engine) -> EngineRegistry:
     takes = frozenset({"training job"})
     table = {name: RegisteredEngine(engine=engine, prepare=prepare, supports=takes) for name, engine in engines.items()}
     return EngineRegistry(table, default="local")
@@ -116,7 +96,7 @@ class Loop:
         store: JobStore,
         *,
         slots: int = 2,
-        prepare: Callable[[Job], AttemptSpec] = launch_of,
+        prepare: Callable[[Job], AttemptSpec] = attempt_spec,
         engine: FakeEngine | None = None,
         far: FakeEngine | None = None,
     ) -> None:
@@ -150,7 +130,7 @@ def test_a_job_goes_from_the_queue_to_its_end(store: JobStore) -> None:
     add(store, "a")
     running = loop.until("a", JobState.RUNNING)
     assert (running.attempt, len(loop.engine.launches)) == (1, 1)
-    loop.engine.finish(folder(running))
+    loop.engine.finish(attempt_folder(running))
     ended = loop.until("a", JobState.SUCCEEDED)
     assert ended.ended_us is not None
     assert [e.message for e in store.events(PROJECT, "a")] == [
@@ -166,7 +146,7 @@ def test_no_more_run_than_there_are_slots_and_the_best_go_first(store: JobStore)
     add(store, "urgent", priority=5)
     first = loop.until("urgent", JobState.RUNNING)
     assert {store.get(PROJECT, name).state for name in ("old", "young")} == {JobState.QUEUED}
-    loop.engine.finish(folder(first))
+    loop.engine.finish(attempt_folder(first))
     loop.until("old", JobState.RUNNING)
     assert store.get(PROJECT, "young").state is JobState.QUEUED
 
@@ -180,10 +160,10 @@ def test_a_gang_is_admitted_as_a_whole_and_does_not_starve(store: JobStore) -> N
     loop.control.step()
     assert {store.get(PROJECT, name).state for name in ("gang", "small")} == {JobState.QUEUED}
     assert loop.control.pending_reason(store.get(PROJECT, "gang")) == "1 of 4 places are free"
-    loop.engine.finish(folder(first))
+    loop.engine.finish(attempt_folder(first))
     gang = loop.until("gang", JobState.RUNNING)
     assert store.get(PROJECT, "small").state is JobState.QUEUED
-    loop.engine.finish(folder(gang))
+    loop.engine.finish(attempt_folder(gang))
     loop.until("small", JobState.RUNNING)
 
 
@@ -194,7 +174,7 @@ def test_a_gang_larger_than_the_machine_runs_when_it_is_alone(store: JobStore) -
     other = loop.until("other", JobState.RUNNING)
     loop.control.step()
     assert store.get(PROJECT, "premium").state is JobState.QUEUED
-    loop.engine.finish(folder(other))
+    loop.engine.finish(attempt_folder(other))
     loop.until("premium", JobState.RUNNING)
 
 
@@ -213,7 +193,7 @@ def test_an_error_of_our_own_fails_the_job_and_does_not_stop_the_loop(store: Job
     def prepare(job: Job) -> AttemptSpec:
         if job.id == "bad":
             raise ZeroDivisionError("oops")
-        return launch_of(job)
+        return attempt_spec(job)
 
     loop = Loop(store, prepare=prepare)
     add(store, "bad")
@@ -230,7 +210,7 @@ def test_one_job_that_cannot_be_dealt_with_does_not_hold_up_the_others(store: Jo
     add(store, "good")
     stuck, good = loop.until("stuck", JobState.RUNNING), loop.until("good", JobState.RUNNING)
     store.record(stuck.to(JobState.CANCELLING, now_us=now_us()))
-    loop.engine.finish(folder(good))
+    loop.engine.finish(attempt_folder(good))
     loop.until("good", JobState.SUCCEEDED)
     assert store.get(PROJECT, "stuck").state is JobState.CANCELLING
 
@@ -241,7 +221,7 @@ def test_many_jobs_that_wait_for_a_runtime_do_not_hold_up_one_that_needs_none(st
     def prepare(job: Job) -> AttemptSpec:
         if job.id.startswith("waits"):
             assert built.wait(90)
-        return launch_of(job)
+        return attempt_spec(job)
 
     loop = Loop(store, slots=9, prepare=prepare)
     for number in range(8):
@@ -271,7 +251,7 @@ def test_a_job_cancelled_while_it_is_prepared_is_never_launched(store: JobStore)
     def prepare(job: Job) -> AttemptSpec:
         current = store.get(PROJECT, job.id)
         store.record(current.to(JobState.CANCELLING, now_us=now_us()))
-        return launch_of(job)
+        return attempt_spec(job)
 
     loop = Loop(store, prepare=prepare)
     add(store, "a")
@@ -292,7 +272,7 @@ def test_an_engine_that_is_down_leaves_running_jobs_as_they_are(store: JobStore)
         engine.asked.clear()
     assert store.get(PROJECT, "a").state is JobState.RUNNING
     loop.engine.down = False
-    loop.engine.finish(folder(running))
+    loop.engine.finish(attempt_folder(running))
     eventually(lambda: store.get(PROJECT, "a").state, lambda state: state is JobState.SUCCEEDED)
     loop.control.stop()
     loop.control.join()
@@ -333,7 +313,7 @@ def test_while_a_job_runs_and_nothing_is_new_its_row_is_not_read_at_each_glance(
     control.start()
     engine.await_glances(100)  # far more than the few looks that the start took
     assert len(looks) < 50
-    engine.finish(folder(store.get(PROJECT, "a")))
+    engine.finish(attempt_folder(store.get(PROJECT, "a")))
     # the end was seen, and made room
     eventually(lambda: store.get(PROJECT, "b").state, lambda state: state is JobState.RUNNING)
     control.stop()
@@ -343,7 +323,7 @@ def test_while_a_job_runs_and_nothing_is_new_its_row_is_not_read_at_each_glance(
 def test_a_lost_supervisor_fails_the_job(store: JobStore) -> None:
     loop = Loop(store)
     add(store, "a")
-    loop.engine.lose(folder(loop.until("a", JobState.RUNNING)))
+    loop.engine.lose(attempt_folder(loop.until("a", JobState.RUNNING)))
     assert loop.until("a", JobState.FAILED).failure == Failure(cause=FailureCause.SUPERVISOR_LOST)
 
 
@@ -352,13 +332,13 @@ def test_a_signal_goes_to_the_current_attempt_on_the_engine_of_its_job(store: Jo
     add(store, "a", engine="far")
     running = loop.until("a", JobState.RUNNING)
     loop.control.kill_replica(running, "worker-replica-0", signal.SIGTERM)
-    assert (loop.engine.kills, loop.far.kills) == ([], [(folder(running), "worker-replica-0", signal.SIGTERM)])
+    assert (loop.engine.kills, loop.far.kills) == ([], [(attempt_folder(running), "worker-replica-0", signal.SIGTERM)])
 
 
 def test_a_new_job_is_told_its_engine_and_what_that_lacks(store: JobStore) -> None:
     poor = RegisteredEngine(
         engine=FakeEngine(),
-        prepare=launch_of,
+        prepare=attempt_spec,
         supports=frozenset({TRAINING}),
         shortfall=lambda training: "It is small.",
     )
@@ -406,15 +386,15 @@ def test_what_cannot_fit_at_all_holds_nobody_up(store: JobStore) -> None:
     add(store, "also_small")
     loop.until("also_small", JobState.RUNNING)
     assert store.get(PROJECT, "huge_0").state is JobState.QUEUED
-    assert folder(small) in loop.engine.reservations()
+    assert attempt_folder(small) in loop.engine.reservations()
 
 
 def test_a_reservation_is_released_when_a_job_ends(store: JobStore) -> None:
     loop = Loop(store)
     add(store, "a")
     running = loop.until("a", JobState.RUNNING)
-    assert loop.engine.reservations() == [folder(running)]
-    loop.engine.finish(folder(running))
+    assert loop.engine.reservations() == [attempt_folder(running)]
+    loop.engine.finish(attempt_folder(running))
     loop.until("a", JobState.SUCCEEDED)
     loop.control.step()
     assert loop.engine.reservations() == []
@@ -429,15 +409,15 @@ def test_a_reservation_is_released_when_the_job_leaves_the_queue_or_is_no_longer
     add(store, "also_waits")
     busy = loop.until("busy", JobState.RUNNING)
     loop.control.step()
-    waits = folder(store.get(PROJECT, "waits").to(JobState.PREPARING, now_us=now_us()))
-    assert loop.engine.reservations() == [folder(busy), waits]
+    waits = attempt_folder(store.get(PROJECT, "waits").to(JobState.PREPARING, now_us=now_us()))
+    assert loop.engine.reservations() == [attempt_folder(busy), waits]
     add(store, "urgent", priority=9)
     loop.control.step()
     assert waits not in loop.engine.reservations()
     urgent = store.get(PROJECT, "urgent")
     store.record(urgent.to(JobState.CANCELLED, now_us=now_us()))
     loop.control.step()
-    assert loop.engine.reservations() == [folder(busy), waits]
+    assert loop.engine.reservations() == [attempt_folder(busy), waits]
 
 
 def test_reservations_of_an_earlier_server_are_released(store: JobStore) -> None:

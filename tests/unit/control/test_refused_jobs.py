@@ -22,6 +22,7 @@ from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.testing.contracts.engines import FakeEngine
 from trainshed.testing.eventually import eventually
+from trainshed.testing.fakes.attempts import attempt_folder, attempt_spec
 from trainshed.testing.fakes.databases import migrated_database
 
 PROJECT = "p-one"
@@ -80,37 +81,16 @@ def store(tmp_path: Path) -> Iterator[RefusingStore]:
     database.close()
 
 
-def folder(job: Job) -> Path:
-    return Path("/attempts") / job.project / job.id / str(job.attempt)
-
-
 def gang(job: Job) -> GangRequest:
     if "gangless" in job.id:
         raise ValueError("no gang")
-    return GangRequest(project=job.project, job=job.id, attempt=job.attempt, folder=folder(job), machines={"w": ""})
-
-
-def spec(job: Job) -> AttemptSpec:
-    return AttemptSpec(
-        project=job.project,
-        job=job.id,
-        attempt=job.attempt,
-        folder=folder(job),
-        python=Path("/python"),
-        module="m",
-        args=(),
-        packages=(),
-        site=Path("/site"),
-        replicas=(),
-        env={},
-        grace_s=1,
-        max_running_s=1,
-        log_limit_bytes=1,
+    return GangRequest(
+        project=job.project, job=job.id, attempt=job.attempt, folder=attempt_folder(job), machines={"w": ""}
     )
 
 
 def controller(store: JobStore, engine: FakeEngine) -> JobController:
-    registered = RegisteredEngine(engine=engine, prepare=spec, supports=frozenset({"training job"}))
+    registered = RegisteredEngine(engine=engine, prepare=attempt_spec, supports=frozenset({"training job"}))
     registry = EngineRegistry({"local": registered}, default="local")
     return JobController(store, registry, gang=gang, max_launches=9, poll_s=0.01)
 
@@ -172,7 +152,7 @@ def test_a_transition_that_cannot_be_written_blocks_none(store: RefusingStore) -
     control = controller(store, engine)
     run(control, store, "bad", "good")
     for job_id in ("bad", "good"):
-        engine.finish(folder(store.get(PROJECT, job_id)))
+        engine.finish(attempt_folder(store.get(PROJECT, job_id)))
     store.refused = {"bad": REFUSAL}
     assert control.step()
     assert store.states("bad", "good") == [JobState.RUNNING, JobState.SUCCEEDED]
@@ -260,7 +240,7 @@ def test_an_active_job_that_is_unreadable_keeps_its_reservation_and_goes_on_when
     engine = ReservingEngine()
     control = controller(store, engine)
     run(control, store, "unread", "good")
-    attempts = [folder(store.get(PROJECT, job_id)) for job_id in ("unread", "good")]
+    attempts = [attempt_folder(store.get(PROJECT, job_id)) for job_id in ("unread", "good")]
     engine.held = {*attempts, Path(f"/attempts/{PROJECT}/ended/1")}
     store.damage("unread")
     for attempt in attempts:

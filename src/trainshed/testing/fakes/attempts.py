@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from trainshed.attempts.batch_progress import BatchProgress
 from trainshed.attempts.journal import RestartRecord
 from trainshed.domain.jobs.job import Job
+from trainshed.engines.base import AttemptSpec
 
 
 class FakeAttempts:
@@ -28,3 +30,28 @@ class FakeAttempts:
     def of(self, job: Job) -> Mapping[str, Any] | None:
         self.reads += 1
         return self.progress
+
+
+def attempt_folder(job: Job) -> Path:
+    """Return the path of an attempt that writes nothing."""
+    return Path("/attempts") / job.project / job.id / str(job.attempt)
+
+
+def attempt_spec(job: Job) -> AttemptSpec:
+    """Return a spec that `FakeEngine` can launch."""
+    return AttemptSpec(
+        project=job.project,
+        job=job.id,
+        attempt=job.attempt,
+        folder=attempt_folder(job),
+        python=Path("/python"),
+        module="m",
+        args=(),
+        packages=(),
+        site=Path("/site"),
+        replicas=(),
+        env={},
+        grace_s=1,
+        max_running_s=1,
+        log_limit_bytes=1,
+    )
