@@ -55,7 +55,7 @@ class Settings:
     )
     max_connections: int = _setting(
         4000,
-        "Most open connections, at most half of the open files that the system allows. When there are so many, a new "
+        "Most open connections, at most half of the open files that the system allows. At this number, a new "
         "one takes the place of the one that is idle the longest.",
     )
     max_connections_per_address: int = _setting(500, "The same for an address not of loopback or `reverse_proxies`.")

@@ -1,7 +1,7 @@
 """Bounds on open connections, kept by closing the one that is idle the longest.
 
 A connection costs a file descriptor and little else, so a new client is let in and an idle one makes room for it.
-Strangers, who have not shown a token, make room before others do.
+Unauthenticated ones make room before others do.
 """
 
 from __future__ import annotations
@@ -44,33 +44,33 @@ class ExemptAddresses:
 
 
 class _LeastRecentlyUsed:
-    """Connections in the order of their last use, strangers apart."""
+    """Connections in the order of their last use, unauthenticated ones apart."""
 
     def __init__(self) -> None:
-        self._strangers: dict[Connection, None] = {}
-        self._trusted: dict[Connection, None] = {}
+        self._unauthenticated: dict[Connection, None] = {}
+        self._authenticated: dict[Connection, None] = {}
 
     def __len__(self) -> int:
-        return len(self._strangers) + len(self._trusted)
+        return len(self._unauthenticated) + len(self._authenticated)
 
     def add(self, connection: Connection) -> None:
-        self._strangers[connection] = None
+        self._unauthenticated[connection] = None
 
     def remove(self, connection: Connection) -> None:
-        self._strangers.pop(connection, None)
-        self._trusted.pop(connection, None)
+        self._unauthenticated.pop(connection, None)
+        self._authenticated.pop(connection, None)
 
     def use(self, connection: Connection) -> None:
-        for group in (self._strangers, self._trusted):
+        for group in (self._unauthenticated, self._authenticated):
             if connection in group:
                 group[connection] = group.pop(connection)
 
-    def trust(self, connection: Connection) -> None:
-        if connection in self._strangers:
-            self._trusted[connection] = self._strangers.pop(connection)
+    def set_authenticated(self, connection: Connection) -> None:
+        if connection in self._unauthenticated:
+            self._authenticated[connection] = self._unauthenticated.pop(connection)
 
     def longest_idle(self) -> Connection | None:
-        for group in (self._strangers, self._trusted):
+        for group in (self._unauthenticated, self._authenticated):
             for connection in group:
                 if connection.is_idle:
                     return connection
@@ -94,7 +94,7 @@ class Connections:
         return len(self._all)
 
     def add(self, connection: Connection, address: str) -> bool:
-        """Add a new connection as a stranger. Returns False if there is no room for it, because none is idle."""
+        """Add a new connection, not authenticated yet. Returns False if it is full and no connection is idle."""
         if not self._make_room(self._all, self._maximum):
             return False
         if address not in self._exempt:
@@ -121,10 +121,10 @@ class Connections:
         for group in self._groups(connection):
             group.use(connection)
 
-    def trust(self, connection: Connection) -> None:
+    def set_authenticated(self, connection: Connection) -> None:
         """Note that the client has shown a token."""
         for group in self._groups(connection):
-            group.trust(connection)
+            group.set_authenticated(connection)
 
     def _groups(self, connection: Connection) -> tuple[_LeastRecentlyUsed, ...]:
         address = self._address_of.get(connection)

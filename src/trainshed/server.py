@@ -358,7 +358,7 @@ class ExitDeadline:
         self._deadline: float | None = None
 
     def set(self, seconds: float) -> None:
-        """End the process so many seconds from now, unless an earlier end is set. Returns at once."""
+        """End the process after `seconds`, unless an earlier end is set. Returns immediately."""
         with self._lock:
             deadline = time.monotonic() + seconds
             if self._deadline is not None and self._deadline <= deadline:

@@ -1,4 +1,4 @@
-"""Whoever holds connections without a token locks nobody out, and whoever is refused gets to read why."""
+"""Connections that are held without a token lock nobody out, and a refused client gets to read the response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who makes room for a new connection: of its address or of all, strangers first, whoever is idle the longest."""
+"""Who makes room for a new connection: of its address or of all, unauthenticated ones first."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def test_the_one_that_is_idle_the_longest_makes_room() -> None:
     assert len(table) == 3
 
 
-def test_strangers_make_room_before_those_with_a_token() -> None:
+def test_unauthenticated_ones_make_room_before_those_with_a_token() -> None:
     table = Connections(maximum=2)
     known, stranger = Line(), Line()
     table.add(known, "127.0.0.1")
-    table.trust(known)
+    table.set_authenticated(known)
     table.add(stranger, "127.0.0.1")
     assert table.add(Line(), "127.0.0.1")
     assert (known.evicted, stranger.evicted) == (False, True)

@@ -166,7 +166,7 @@ class Api:
         client = scope.get("trainshed.client")
         if client is None:
             return
-        client.trust()
+        client.set_authenticated()
         if self._in_progress >= MAX_CONCURRENT_REQUESTS:
             raise UnavailableError(
                 f"The server has {MAX_CONCURRENT_REQUESTS:,} requests in progress, the most that it takes. Try again."

@@ -79,9 +79,9 @@ PROTOCOL_NAMES = (
 CYCLE_NAMES = ("body", "more_body", "disconnected", "response_complete", "keep_alive", "message_event.set")
 
 BODY_TIMEOUT_S = 30.0  #: without progress: no byte of a pending body arrives, or the client takes no byte of a response
-STRANGER_BODY_TIMEOUT_S = 10.0  #: for a body that nobody has shown a token for, in total,
-STRANGER_BODY_BYTES_PER_S = 1000  #: and a second more for so many bytes of it,
-MAX_STRANGER_BODY_TIMEOUT_S = 60.0  #: up to this
+UNAUTHENTICATED_BODY_TIMEOUT_S = 10.0  #: in total, for a body that comes without a valid token
+UNAUTHENTICATED_BODY_BYTES_PER_S = 1000  #: least rate; what has arrived extends the timeout at this rate
+MAX_UNAUTHENTICATED_BODY_TIMEOUT_S = 60.0
 HALF_CLOSE_TIMEOUT_S = 10.0  #: for a client that still sends what was refused
 MAX_UNREAD_BYTES = 128 << 20  #: that such a client may still send
 CHECK_INTERVAL_S = 5.0
@@ -190,7 +190,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._received = 0  #: bytes since the headers of the request
         self._incomplete = False  #: whether the rest of a request is to come, or of what was refused as one
         self.half_closed = False
-        self._is_trusted = False  #: whether a request on it had a token
+        self._is_authenticated = False  #: whether a request on it had a token
         self._unwritten = 0  #: bytes in the write buffer at the last check
         self.waiter: asyncio.Future[Any] | None = None  #: resolves to None when the client disconnects
         self.gone = False
@@ -231,7 +231,7 @@ class TimedProtocol(HttpToolsProtocol):
             self.scope["trainshed.client"] = self  # type: ignore[typeddict-unknown-key]  # not an ASGI key
             super().on_headers_complete()
             return
-        self.trust()
+        self.set_authenticated()
         keep_alive = parser.get_http_version() != "1.0" and parser.should_keep_alive()
         self.cycle = FastPathExchange(self, self._fast_path.predictions, target, keep_alive=keep_alive)
 
@@ -239,15 +239,15 @@ class TimedProtocol(HttpToolsProtocol):
         self._incomplete = False
         super().on_message_complete()
 
-    def trust(self) -> None:
+    def set_authenticated(self) -> None:
         """Note that the request has a token."""
-        self._is_trusted = True
-        self._table.trust(self)
+        self._is_authenticated = True
+        self._table.set_authenticated(self)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no response is due to a client with a token, and none to a stranger who has sent a request."""
-        if self._is_trusted:
+        """Whether no response is due. Without a token, also while the request is incomplete."""
+        if self._is_authenticated:
             return self._between_requests and not self.transport.get_write_buffer_size()
         return self._between_requests or self._incomplete
 
@@ -342,5 +342,5 @@ class TimedProtocol(HttpToolsProtocol):
             return False
         if now - self._last_active > BODY_TIMEOUT_S:
             return True
-        allowed_s = STRANGER_BODY_TIMEOUT_S + self._received / STRANGER_BODY_BYTES_PER_S
-        return not self._is_trusted and now - self._began > min(allowed_s, MAX_STRANGER_BODY_TIMEOUT_S)
+        allowed_s = UNAUTHENTICATED_BODY_TIMEOUT_S + self._received / UNAUTHENTICATED_BODY_BYTES_PER_S
+        return not self._is_authenticated and now - self._began > min(allowed_s, MAX_UNAUTHENTICATED_BODY_TIMEOUT_S)

@@ -184,7 +184,7 @@ class Trusting:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/trusted":
-            scope["trainshed.client"].trust()
+            scope["trainshed.client"].set_authenticated()
         while (message := await receive()).get("more_body"):
             pass
         if message["type"] == "http.request":
@@ -218,8 +218,8 @@ async def _trickle(path: bytes, pieces: int) -> bytes:
 def test_a_body_that_nobody_has_shown_a_token_for_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is let go although it goes on, at less than the least rate."""
     monkeypatch.setattr(uvicorn_adapter, "CHECK_INTERVAL_S", 0.05)
-    monkeypatch.setattr(uvicorn_adapter, "STRANGER_BODY_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(uvicorn_adapter, "UNAUTHENTICATED_BODY_TIMEOUT_S", 0.2)
     assert b" 200 " in asyncio.run(_trickle(b"/trusted", 50))
     assert asyncio.run(_trickle(b"/", 5000)) == b""
-    monkeypatch.setattr(uvicorn_adapter, "STRANGER_BODY_BYTES_PER_S", 1)
+    monkeypatch.setattr(uvicorn_adapter, "UNAUTHENTICATED_BODY_BYTES_PER_S", 1)
     assert b" 200 " in asyncio.run(_trickle(b"/", 50))

@@ -33,8 +33,8 @@ _SHOWN = 10  #: names of files in a message
 def backup(file: Path | None, buckets: bool, logs: bool, format: str | None) -> None:
     """Write the server's state to one archive: rows, keys, tokens, configuration and models' files.
 
-    The server may run. FILE must not exist; without it, the name is made of the time, in the current folder. Whoever
-    has the archive has the rights of the owner: keep it as you keep a key.
+    The server may run. FILE must not exist; by default it is in the current folder, named by the time. The archive
+    gives the rights of the owner: keep it as you keep a key.
 
     \b
     Example:
