@@ -289,6 +289,30 @@ def test_modules_that_cannot_be_imported_are_tried_once(tmp_path: Path) -> None:
     shed.close()
 
 
+def test_the_first_gang_waits_for_the_import_and_is_forked_from_it(shed: Shed) -> None:
+    pair = [
+        Replica(name=f"{kind}-replica-0", type=kind, index=0, primary=kind == "master") for kind in ("master", "ps")
+    ]
+    launch = shed.launch("gang", "pass", replicas=tuple(pair))
+    assert shed.settle(launch, AttemptPhase.ENDED).outcome is JobState.SUCCEEDED, shed.texts(launch)
+    assert shed.start(launch) == "warm"
+    assert shed.texts(launch).count(STARTED_WARM) == 2
+
+
+def test_a_gang_does_not_wait_for_an_import_that_fails_or_a_server_that_stops(tmp_path: Path) -> None:
+    pair = [
+        Replica(name=f"{kind}-replica-0", type=kind, index=0, primary=kind == "master") for kind in ("master", "ps")
+    ]
+    for name, modules, stops in (("fails", ("no_such_module",), False), ("stops", ("decimal",), True)):
+        shed = Shed(tmp_path / name, modules=modules)
+        if stops:
+            shed.engine.warm.stop()
+        launch = shed.launch("gang", "pass", replicas=tuple(pair))
+        assert shed.settle(launch, AttemptPhase.ENDED).outcome is JobState.SUCCEEDED, shed.texts(launch)
+        assert shed.start(launch) == "cold"
+        shed.close()
+
+
 def test_noise_on_the_socket_does_no_harm(warm_shed: Shed) -> None:
     [path] = warm_shed.sockets()
     for noise in (b"", b"\n", b"hello\n", b'{"do": "launch"}', b"\xff" * 1000 + b"\n", b"[]\n", b"{}\n"):

@@ -122,6 +122,7 @@ class Application:
             self.control.stop()
             self.deployments.stop()
             self.services.runtimes.close()
+            self.warm.stop()
             self.control.join()
             self.deployments.join()
             self.hosts.close()

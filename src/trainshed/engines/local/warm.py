@@ -33,6 +33,8 @@ LOG = logging.getLogger("trainshed.engines.local.warm")
 
 WARM_RETENTION_S = 7 * 24 * 3600.0  #: a runtime used since then is warmed when the server starts
 ORPHAN_TTL_S = 120.0  #: how long a warm process waits for the next server
+IMPORT_TIMEOUT_S = 60.0  #: how long a gang waits for a warm process that is starting
+_IMPORT_POLL_INTERVAL_S = 0.05
 _RESPONSE_TIMEOUT_S = 10.0
 _END_TIMEOUT_S = 5.0
 #: Variables of the server that a warm process gets, besides those that frameworks read on import. No secrets.
@@ -59,6 +61,7 @@ class WarmProcesses:
         self._processes: dict[Path, subprocess.Popen[bytes]] = {}
         self._current: dict[Path, Path] = {}
         self._closed = False
+        self._stopping = threading.Event()
 
     def begin(self) -> None:
         """Find the processes that an earlier server left, and start those of runtimes that were used recently."""
@@ -80,17 +83,22 @@ class WarmProcesses:
 
     def launch(self, spec: AttemptSpec) -> str | None:
         """Have a warm process start the attempt. Returns None if it did, or else the reason;
-        `OFF` if the runtime has none."""
+        `OFF` if the runtime has none.
+
+        Blocks while a gang waits for a warm process that is starting: one import is faster than one for each replica.
+        """
         if not self._modules.get(spec.python):
             return OFF
         env = _attempt_environment(spec)
+        request = {"do": "launch", "folder": str(spec.folder), "env": inherited_environment()}
         try:
             folder = self._folder(spec.python, env)
-            response = self._request(
-                folder, {"do": "launch", "folder": str(spec.folder), "env": inherited_environment()}
-            )
+            response = self._request(folder, request)
             if response is None:
                 self._warm_up(folder, spec.python, env)
+                if len(spec.replicas) > 1 and self._await_start(folder):
+                    response = self._request(folder, request)
+            if response is None:
                 return NOT_READY
             os.utime(folder / "spec.json")
         except OSError as exc:
@@ -158,6 +166,10 @@ class WarmProcesses:
         process = self._processes.get(self._folder(python, import_time_environment(inherited_environment())))
         return process is not None and process.poll() is None
 
+    def stop(self) -> None:
+        """End the waits for processes that are starting. Nothing waits from now on."""
+        self._stopping.set()
+
     def close(self) -> None:
         """End the processes. Jobs that were started from them continue."""
         with self._lock:
@@ -186,6 +198,17 @@ class WarmProcesses:
                 if spec.parent != folder and orjson.loads(spec.read_bytes())["python"] == str(python):
                     shutil.rmtree(spec.parent, ignore_errors=True)  # its process notices and exits
             self._start(folder, python, env)
+
+    def _await_start(self, folder: Path) -> bool:
+        """Wait for a process that is starting. Returns whether it listens."""
+        process = self._processes.get(folder)
+        deadline = time.monotonic() + IMPORT_TIMEOUT_S
+        while process is not None and process.poll() is None and time.monotonic() < deadline:
+            if self._stopping.wait(_IMPORT_POLL_INTERVAL_S):
+                break
+            if self._request(folder, {"do": "hello"}) is not None:
+                return True
+        return False
 
     def _start(self, folder: Path, python: Path, env: Mapping[str, str]) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
