@@ -160,6 +160,7 @@ def test_the_navigation_is_a_drawer_on_narrow_screens(open_console: Open) -> Non
     expect(link).not_to_be_visible()
 
 
+@pytest.mark.fault("F67")
 def test_markup_in_an_address_stays_text(open_console: Open) -> None:
     harm = "%3Cimg%20src%3Dx%20onerror%3D%22document.title%3D'harmed'%22%3E"
     page = open_console("console-empty", f"/jobs?search={harm}&label={harm}")

@@ -159,6 +159,7 @@ def test_lines_are_chosen_by_replica_severity_and_text(jobs: Submitter, open_con
     expect(page.get_by_test_id("log-list")).to_contain_text("No line is like that")
 
 
+@pytest.mark.fault("F67")
 def test_hostile_lines_do_no_harm_and_are_all_there(jobs: Submitter, open_console: Open) -> None:
     jobs.submit("hostile_1", HOSTILE)
     jobs.wait("hostile_1")

@@ -175,6 +175,7 @@ def test_the_command_submits_the_same_job_again(jobs: Submitter, open_console: O
     expect(page.get_by_test_id("job-events")).to_contain_text("Job completed successfully.", timeout=WAIT_MS)
 
 
+@pytest.mark.fault("F67")
 def test_files_are_shown_and_looked_into_and_can_do_no_harm(jobs: Submitter, open_console: Open) -> None:
     jobs.submit("files_1", WRITES, jobDir=f"gs://{jobs.bucket}/files_1")
     page = open_console(PROJECT, "/jobs/files_1?tab=files")

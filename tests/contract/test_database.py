@@ -140,6 +140,7 @@ class TestFence:
         finally:
             second.close()
 
+    @pytest.mark.fault("F07")
     @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
     def test_who_lost_it_to_another_writes_no_more(self, database: Database, url: str) -> None:
         database.fence()

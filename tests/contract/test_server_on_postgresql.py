@@ -34,6 +34,7 @@ def server(url: str, tmp_path: Path) -> Iterator[RunningServer]:
     running.end_jobs()
 
 
+@pytest.mark.fault("F07")
 def test_a_job_runs_and_what_was_stored_survives_a_kill(server: RunningServer, url: str, tmp_path: Path) -> None:
     jobs = Submitter(server, "on-postgres", tmp_path)
     jobs.submit("first", "print('hello from a job')")

@@ -119,6 +119,7 @@ def test_a_killed_link_loses_no_line_and_starts_nothing_twice(scratch: Path, att
     assert len(attempt.starts()) == 1
 
 
+@pytest.mark.fault("F37")
 def test_a_head_that_is_away_ends_nothing(cluster: RayCluster, link: BridgeProcess, attempt: GangRun) -> None:
     attempt.launch(COUNTS.format(450), MASTER, strategy="PACK")
     attempt.started(1)

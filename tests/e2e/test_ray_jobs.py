@@ -183,6 +183,7 @@ def test_a_job_may_run_here_all_the_same(submitter: Submitter) -> None:
     assert details(submitter, "here")["engine"] == "local"
 
 
+@pytest.mark.fault("F37")
 @pytest.mark.soak
 def test_a_head_that_does_not_answer_ends_nothing(submitter: Submitter, cluster: RayCluster) -> None:
     submitter.submit("patient", WAIT, args=["20"])

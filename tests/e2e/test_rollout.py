@@ -85,6 +85,7 @@ def own(deployer: Deployer, verb: str, body: dict[str, Any]) -> Any:
     return deployer.server.call("POST", f"/trainshed{deployer.path}{verb}", body)
 
 
+@pytest.mark.fault("F51")
 def test_no_request_fails_while_defaults_are_switched_and_versions_come_and_go(digits: Deployer) -> None:
     with Load(digits).going() as load:
         load.wait_for_more()

@@ -34,6 +34,7 @@ def send_all(client: socket.socket, data: bytes) -> None:
         client.sendall(data)
 
 
+@pytest.mark.fault("F61")
 def test_a_head_without_end_is_cut_off(server: RunningServer) -> None:
     with connected(server) as client:
         send_all(
@@ -44,6 +45,7 @@ def test_a_head_without_end_is_cut_off(server: RunningServer) -> None:
     assert Caller(server.url)("GET", "/healthz")[0] == 200
 
 
+@pytest.mark.fault("F61")
 def test_too_many_headers_are_refused(server: RunningServer) -> None:
     headers = b"".join(b"x%d: y\r\n" % number for number in range(uvicorn_adapter.MAX_HEADERS + 1))
     with connected(server) as client:
@@ -57,6 +59,7 @@ def test_a_body_larger_than_a_head_may_be_arrives_whole(server: RunningServer) -
     assert status == 400  # blank: no user name, but read to its end
 
 
+@pytest.mark.fault("F60")
 @pytest.mark.soak  # tests/unit/api/test_uvicorn_adapter.py has the same with short timeouts
 def test_clients_that_go_silent_are_let_go(server: RunningServer) -> None:
     head = f"POST /trainshed/v1/tokens HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {server.token}\r\n"

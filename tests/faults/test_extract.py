@@ -88,6 +88,7 @@ HOSTILE: dict[str, tuple[list[Add], str]] = {
 }
 
 
+@pytest.mark.fault("F35")
 @pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT], ids=["pax", "gnu"])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_tar(tmp_path: Path, into: Path, name: str, form: int) -> None:
@@ -102,6 +103,7 @@ def test_hostile_tar(tmp_path: Path, into: Path, name: str, form: int) -> None:
     assert not any(path.is_symlink() for path in into.rglob("*"))
 
 
+@pytest.mark.fault("F35")
 @pytest.mark.parametrize(
     ("member", "words"),
     [
@@ -163,6 +165,7 @@ def test_an_honest_zip_comes_out_whole(tmp_path: Path, into: Path) -> None:
     assert _tree(into) == {"pkg/ä.py": b"1" * 70_000, "e": b""}
 
 
+@pytest.mark.fault("F34")
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
 def test_an_archive_cut_short_anywhere_is_noticed(tmp_path: Path, mode: str) -> None:
     whole = _tar(tmp_path / "a.tar", *(_file(f"f{n}", os.urandom(600)) for n in range(4)), mode=mode).read_bytes()
@@ -244,11 +247,13 @@ def _zip_members(path: Path) -> Path:
     return path
 
 
+@pytest.mark.fault("F35")
 @pytest.mark.parametrize("bomb", [_bomb_file, _bomb_header, _bomb_folder, _bomb_members, _bomb_headers])
 def test_a_bomb_is_refused_in_little_memory(tmp_path: Path, into: Path, bomb: Callable[[gzip.GzipFile], None]) -> None:
     _refused_in_little_memory(_big_tar(tmp_path / "bomb.tar.gz", bomb), into, members=MEMBERS_LIMIT)
 
 
+@pytest.mark.fault("F35")
 def test_a_zip_of_countless_members_is_refused_in_little_memory(tmp_path: Path, into: Path) -> None:
     _refused_in_little_memory(_zip_members(tmp_path / "bomb.zip"), into, members=Limits().members)
 
@@ -296,6 +301,7 @@ KINDS = st.sampled_from([tarfile.REGTYPE] * 4 + [tarfile.DIRTYPE, tarfile.SYMTYP
 MEMBERS = st.lists(st.tuples(NAMES, KINDS, st.binary(max_size=1500), NAMES), max_size=6)
 
 
+@pytest.mark.fault("F35")
 @settings(max_examples=300, deadline=None)
 @given(members=MEMBERS, form=st.sampled_from([tarfile.PAX_FORMAT, tarfile.GNU_FORMAT]), flip=st.integers(-1, 4000))
 def test_any_tar_stays_where_it_is_put(

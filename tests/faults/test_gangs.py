@@ -224,6 +224,7 @@ def twice(counts: dict[str, int]) -> dict[str, int]:
 # -- the end
 
 
+@pytest.mark.fault("F23")
 def test_the_master_decides_and_the_others_are_stopped_with_their_closing_lines(start: Start) -> None:
     gang = start(SERVERS, "obey()")
     gang.await_starts(**ALL_OF_SERVERS)
@@ -244,6 +245,7 @@ def test_the_master_decides_and_the_others_are_stopped_with_their_closing_lines(
     assert gang.restarts() == []
 
 
+@pytest.mark.fault("F23")
 def test_those_that_do_not_hear_are_killed_after_the_grace_period(start: Start) -> None:
     gang = start(("master", "ps"), "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nnote('deaf')\nobey()", grace_s=0.5)
     eventually(
@@ -255,6 +257,7 @@ def test_those_that_do_not_hear_are_killed_after_the_grace_period(start: Start) 
     assert ps["signal"] == signal.SIGKILL
 
 
+@pytest.mark.fault("F24")
 @pytest.mark.parametrize("name", [MASTER, WORKER, PS, EVALUATOR])
 def test_a_permanent_error_of_any_replica_ends_the_job_at_once(start: Start, name: str) -> None:
     gang = start(SERVERS, "wait('all')\nif NAME == wait('who'): raise ValueError('my own fault')\nobey()")
@@ -285,6 +288,7 @@ def test_a_worker_that_is_done_is_not_started_again(start: Start) -> None:
 # -- restarts of one replica
 
 
+@pytest.mark.fault("F19")
 @pytest.mark.parametrize("name", [WORKER, "worker-replica-1", PS, EVALUATOR])
 @pytest.mark.parametrize("how", [-signal.SIGKILL, 128 + signal.SIGTERM])
 def test_a_lost_replica_is_started_again_as_it_was(start: Start, name: str, how: int) -> None:
@@ -303,6 +307,7 @@ def test_a_lost_replica_is_started_again_as_it_was(start: Start, name: str, how:
     assert ("service", "WARNING", f"Restarted {name} ({reason}).") in gang.lines()
 
 
+@pytest.mark.fault("F19")
 def test_a_replica_is_started_five_times_more_each_time_later_and_then_with_its_gang(start: Start) -> None:
     code = "if NAME == 'worker-replica-0' and COPY < 7: end(-11)\nif NAME == 'worker-replica-0': end(0)\nobey()"
     gang = start(("master", "worker", "ps"), code, backoff_factor=0.1)
@@ -349,6 +354,7 @@ obey()
 # -- restarts of the gang
 
 
+@pytest.mark.fault("F22")
 @pytest.mark.parametrize("name", [MASTER, WORKER])
 def test_a_lost_member_of_an_all_reduce_group_restarts_the_group(start: Start, name: str) -> None:
     gang = start(GROUP, "print('step', 50 if COPY == 1 else 40, flush=True)\nobey()")
@@ -366,6 +372,7 @@ def test_a_lost_member_of_an_all_reduce_group_restarts_the_group(start: Start, n
     assert ("service", "WARNING", f"Restarted the whole gang ({name} was killed by signal 9).") in gang.lines()
 
 
+@pytest.mark.fault("F21")
 def test_a_lost_master_restarts_the_gang_and_those_that_were_done(start: Start) -> None:
     gang = start(SERVERS, "obey()")
     gang.await_starts(**ALL_OF_SERVERS)
@@ -387,6 +394,7 @@ def test_a_lost_evaluator_of_an_all_reduce_group_is_restarted_alone(start: Start
     assert gang.settle().outcome is JobState.SUCCEEDED
 
 
+@pytest.mark.fault("F19")
 @pytest.mark.parametrize(("types", "name"), [(("master",), MASTER), (("master", "ps"), MASTER), (GROUP, WORKER)])
 def test_after_three_new_gangs_the_job_fails_and_names_the_replica(
     start: Start, types: tuple[str, ...], name: str
@@ -404,6 +412,7 @@ def test_after_three_new_gangs_the_job_fails_and_names_the_replica(
     assert [restart.whole_gang for restart in gang.restarts()] == [True] * 3
 
 
+@pytest.mark.fault("F26")
 def test_members_that_do_not_hear_are_killed_before_the_gang_starts_again(start: Start) -> None:
     code = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nnote('deaf')\nobey()"
     gang = start(GROUP, code, grace_s=0.5)
@@ -419,6 +428,7 @@ def test_members_that_do_not_hear_are_killed_before_the_gang_starts_again(start:
 # -- effects of a loss
 
 
+@pytest.mark.fault("F20")
 @pytest.mark.parametrize("name", [MASTER, WORKER])
 def test_a_connection_broken_by_a_loss_costs_a_restart_and_not_the_job(start: Start, name: str) -> None:
     code = "if NAME == wait('who') and COPY == 1:\n    wait('lost')\n    unavailable()\nobey()"
@@ -528,6 +538,7 @@ def _alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.fault("F26")
 def test_nothing_of_the_old_copy_lives_when_the_new_one_starts(start: Start) -> None:
     code = (
         REMAINS
@@ -571,6 +582,7 @@ obey()
     assert not any(_alive(pid) for pid in others)
 
 
+@pytest.mark.fault("F26")
 def test_many_losses_at_once_make_no_twins(start: Start) -> None:
     gang = start(SERVERS, REMAINS + "leave(True, False)\nobey()")
     gang.await_starts(**ALL_OF_SERVERS)
@@ -589,6 +601,7 @@ def test_many_losses_at_once_make_no_twins(start: Start) -> None:
 # -- commands and limits
 
 
+@pytest.mark.fault("F25")
 def test_a_hung_replica_is_ended_by_the_time_limit(start: Start) -> None:
     code = "if NAME == 'worker-replica-0': os.kill(os.getpid(), signal.SIGSTOP)\nobey()"
     gang = start(("master", "worker", "ps"), code, max_running_s=1.5)

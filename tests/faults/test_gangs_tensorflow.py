@@ -265,6 +265,7 @@ def test_a_worker_that_would_sleep_starts_when_the_master_has_its_graph(start: S
     assert started_us > int(built.split()[1]) or started_us - run.begun_us() >= MAX_DELAY_S * 1e6
 
 
+@pytest.mark.fault("F20")
 @pytest.mark.timeout(600)
 def test_a_killed_worker_comes_back_and_a_killed_server_resumes_from_the_checkpoint(
     start: Start,
@@ -294,6 +295,7 @@ def test_a_killed_worker_comes_back_and_a_killed_server_resumes_from_the_checkpo
 
 # In every run the test before this has a master that resumes from its checkpoint, the one after it a gang of TensorFlow
 # that is restarted as a whole, and test_gangs.py a master that is lost.
+@pytest.mark.fault("F21")
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_a_killed_master_restarts_the_gang_from_the_checkpoint(start: Start) -> None:
@@ -309,6 +311,7 @@ def test_a_killed_master_restarts_the_gang_from_the_checkpoint(start: Start) -> 
 
 @pytest.mark.timeout(600)
 # The master of an all-reduce group is a member like any other.
+@pytest.mark.fault("F22")
 @pytest.mark.parametrize("victim", ["worker-replica-0", pytest.param("master-replica-0", marks=pytest.mark.soak)])
 def test_a_killed_member_of_an_all_reduce_group_restarts_it_from_the_backup(start: Start, victim: str) -> None:
     run = start(GROUP, workers=1, servers=0)

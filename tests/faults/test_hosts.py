@@ -120,6 +120,7 @@ CRASHES = {
 }
 
 
+@pytest.mark.fault("F48")
 def test_faults_at_load_fail_their_versions_alone(deployer: Deployer, neighbour: Deployer) -> None:
     with Watched(neighbour):
         operations = {fault: deployer.create_routine(fault, load=code) for fault, code in CRASHES.items()}
@@ -138,6 +139,7 @@ def test_faults_at_load_fail_their_versions_alone(deployer: Deployer, neighbour:
         deployer.finish(deployer.delete(fault))
 
 
+@pytest.mark.fault("F48")
 def test_a_hang_at_load_is_cut_off(impatient: RunningServer, tmp_path: Path) -> None:
     """The neighbour of a hang is watched in `test_a_cancelled_creation_leaves_no_process`."""
     deployer = Deployer(impatient, "fault-hang", tmp_path / "hang")
@@ -145,6 +147,7 @@ def test_a_hang_at_load_is_cut_off(impatient: RunningServer, tmp_path: Path) -> 
     assert "It was not loaded within 3 s." in message
 
 
+@pytest.mark.fault("F68")
 def test_a_pickle_that_does_harm_is_only_loaded_by_its_host(deployer: Deployer, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     uri = deployer.upload("evil/model.pkl", pickle.dumps(_Evil(flag))).rpartition("/")[0]
@@ -185,6 +188,7 @@ LOST = {
 AT_PREDICT = {**LOST, "swallows": f"eaten = {EATEN}", "hangs": "time.sleep(3600)"}
 
 
+@pytest.mark.fault("F49", "F50")
 @pytest.mark.usefixtures("crashing")  # whose pauses pass meanwhile
 def test_faults_at_predict_are_over_soon(deployer: Deployer, neighbour: Deployer) -> None:
     """A lost host, memory that is eaten, and a hang, which is cut off: an error of that request, and no other."""
@@ -206,6 +210,7 @@ def test_faults_at_predict_are_over_soon(deployer: Deployer, neighbour: Deployer
     assert {deployer.get(fault)["state"] for fault in LOST} == {"READY"}
 
 
+@pytest.mark.fault("F49")
 def test_a_version_that_always_crashes_is_unhealthy_and_says_so(crashing: Deployer, neighbour: Deployer) -> None:
     with Watched(neighbour):
         status, answer = eventually(
@@ -227,6 +232,7 @@ def test_what_a_model_started_does_not_outlive_its_host(deployer: Deployer, tmp_
     eventually(lambda: _lives(child), lambda lives: not lives)
 
 
+@pytest.mark.fault("F59")
 def test_a_killed_host_is_back_soon(deployer: Deployer) -> None:
     details = deployer.deploy_routine("v1", manualScaling={"nodes": 2})
     details = eventually(lambda: deployer.details("v1"), lambda seen: _ready(seen) == 2)
@@ -239,6 +245,7 @@ def _ready(details: dict[str, Any]) -> int:
     return sum(host["state"] == "READY" for host in details["hosts"])
 
 
+@pytest.mark.fault("F58")
 def test_sources_that_change_or_go_leave_a_version_as_it_is(deployer: Deployer) -> None:
     read = "self.text = open(os.path.join(self.model_dir, 'weights.txt')).read(); return [self.text] * len(instances)"
     deployer.deploy_routine("v1", answer=read)
@@ -310,6 +317,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path
 
 
+@pytest.mark.fault("F33")
 def test_a_full_disk_fails_the_creation_and_leaves_nothing(
     shared: RunningServer, disk: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -209,6 +209,7 @@ def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSe
     assert server.close() == 0
 
 
+@pytest.mark.fault("F60")
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_callers_get_in_past_more_sockets_than_there_is_room_for(small_server: RunningServer, attack: Attack) -> None:
     with endpoints_of(small_server) as endpoints:
@@ -218,6 +219,7 @@ def test_callers_get_in_past_more_sockets_than_there_is_room_for(small_server: R
         assert set(statuses) == {200}
 
 
+@pytest.mark.fault("F60")
 @pytest.mark.soak
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_two_thousand_sockets_slow_nobody_down(tmp_path: Path, attack: Attack) -> None:

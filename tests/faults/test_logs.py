@@ -93,6 +93,7 @@ def file_for_folder(job: WrittenJob, secret: Path) -> None:
     job.path.parent.write_bytes(secret.read_bytes())
 
 
+@pytest.mark.fault("F36")
 @pytest.mark.parametrize("replace", [link_file, link_folder, fifo, folder, file_for_folder])
 def test_a_log_that_was_replaced_is_not_followed(
     job: WrittenJob, logs: LogEntries, pages: LogPages, tmp_path: Path, replace: Callable[[WrittenJob, Path], None]
@@ -132,6 +133,7 @@ def write_by_supervisor(job: WrittenJob, data: bytes, *, piece: int = MB) -> Non
     log.close()
 
 
+@pytest.mark.fault("F32")
 @pytest.mark.parametrize(
     "data",
     [
@@ -151,6 +153,7 @@ def test_odd_bytes_of_a_trainer_arrive_as_text(job: WrittenJob, pages: LogPages,
     assert odd == node_logs.printable(data)
 
 
+@pytest.mark.fault("F32")
 def test_an_endless_line_arrives_in_pieces_of_which_none_is_lost(job: WrittenJob, pages: LogPages) -> None:
     data = b"0123456789" * MB  # 10 MB
     write_by_supervisor(job, data)
@@ -181,6 +184,7 @@ def cheapest(act: Callable[[], T]) -> tuple[T, float]:
     return given, min(costs)
 
 
+@pytest.mark.fault("F31")
 def test_the_end_of_a_long_log_costs_little_beside_the_whole(
     job: WrittenJob, logs: LogEntries, pages: LogPages
 ) -> None:
@@ -211,6 +215,7 @@ def test_garbage_without_end_is_told_of_in_few_lines(job: WrittenJob, logs: LogE
     assert [entry.message for entry in newest.entries] == ["after"]
 
 
+@pytest.mark.fault("F31")
 @pytest.mark.soak
 def test_a_log_of_a_gigabyte_does_not_fill_the_server(own_server: RunningServer) -> None:
     home = Home(own_server.home)

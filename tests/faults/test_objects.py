@@ -75,6 +75,7 @@ def staged(server: RunningServer) -> list[Path]:
     return list((server.home / "uploads").glob("put-*"))
 
 
+@pytest.mark.fault("F40")
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
 def test_an_upload_cut_anywhere_leaves_the_old_object_and_no_file(shared: RunningServer, share: float) -> None:
     assert call(shared, "POST", media("cut"), b"old")[0] == 200
@@ -84,6 +85,7 @@ def test_an_upload_cut_anywhere_leaves_the_old_object_and_no_file(shared: Runnin
     assert get(shared, "cut")[:2] == (200, b"old")
 
 
+@pytest.mark.fault("F40")
 def test_a_resumable_upload_goes_on_after_a_cut_and_a_killed_server(own_server: RunningServer) -> None:
     server = own_server
     server.call("POST", "/storage/v1/b?project=fault-objects", {"name": BUCKET})
@@ -140,6 +142,7 @@ def test_a_killed_server_leaves_no_half_object_and_its_successor_tidies_up(own_s
         assert base64.b64encode(hashlib.md5(found).digest()).decode() == item["md5Hash"]
 
 
+@pytest.mark.fault("F42")
 def test_one_of_a_hundred_creates_wins(shared: RunningServer) -> None:
     barrier = threading.Barrier(20)
 
@@ -153,6 +156,7 @@ def test_one_of_a_hundred_creates_wins(shared: RunningServer) -> None:
     assert statuses == [200] + [412] * 99
 
 
+@pytest.mark.fault("F42")
 def test_readers_among_writers_get_whole_objects_of_their_generation(shared: RunningServer) -> None:
     written: dict[str, str] = {}
     generations: set[str] = set()  # that were read
@@ -189,6 +193,7 @@ def test_readers_among_writers_get_whole_objects_of_their_generation(shared: Run
     assert all(written.get(generation, first) == digest for generation, digest in seen)
 
 
+@pytest.mark.fault("F46")
 def test_rotten_bytes_end_in_an_error_whatever_the_size(shared: RunningServer) -> None:
     for name, size in (("rot-small", 1000), ("rot-large", 3 << 20)):
         data = bytearray(os.urandom(size))
@@ -259,6 +264,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path
 
 
+@pytest.mark.fault("F33")
 def test_a_full_disk_stores_nothing_and_heals(disk: Path) -> None:
     tree = FileBackend(disk / "buckets", disk / "uploads")
     tree.make_bucket("bucket")

@@ -72,6 +72,7 @@ def first_line(client: socket.socket) -> bytes:
     return client.makefile("rb").readline()
 
 
+@pytest.mark.fault("F53")
 class TestBodies:
     def test_a_body_over_the_limit_is_refused_before_it_is_read(self, shed: RunningGateway, host: FakeHost) -> None:
         before = len(host.seen)
@@ -159,6 +160,7 @@ class TestTime:
     def timeout_s(self) -> float:
         return 3.0
 
+    @pytest.mark.fault("F50")
     def test_a_request_ends_at_its_deadline_and_others_go_on(
         self, shed: RunningGateway, host: FakeHost, timeout_s: float
     ) -> None:
@@ -179,6 +181,7 @@ class TestTime:
         assert time.monotonic() - began >= timeout_s
         assert shed.control_plane.unresponsive == []  # it answered others meanwhile
 
+    @pytest.mark.fault("F50")
     def test_a_host_that_hangs_is_told_of(self, shed: RunningGateway, host: FakeHost) -> None:
         host.behaviour = answering("late", after_s=300)
         status, body = ask(shed)
@@ -188,6 +191,7 @@ class TestTime:
 
 
 class TestLoss:
+    @pytest.mark.fault("F57")
     def test_a_client_that_goes_away_takes_its_request_back(self, shed: RunningGateway, host: FakeHost) -> None:
         host.behaviour = answering("late", after_s=300)
         body = json.dumps(GOOD).encode()
@@ -212,6 +216,7 @@ class TestLoss:
         assert ask(shed)[0] == 200
         assert len(host.seen) == before + 1
 
+    @pytest.mark.fault("F57")
     def test_a_client_that_reads_slowly_holds_up_nobody(self, shed: RunningGateway, host: FakeHost) -> None:
         big = json.dumps({"predictions": "x" * (20 << 20)}).encode()
 
@@ -231,6 +236,7 @@ class TestLoss:
                 assert piece
                 got += len(piece)
 
+    @pytest.mark.fault("F59")
     def test_a_killed_host_fails_its_requests_once_and_its_successor_answers(
         self, shed: RunningGateway, host: FakeHost, tmp_path: Path
     ) -> None:
@@ -274,6 +280,7 @@ class TestLoss:
         assert results == {(200, False): 31, (400, True): 1}
 
 
+@pytest.mark.fault("F56")
 class TestOverload:
     def test_what_is_too_much_is_turned_away_and_it_recovers(
         self, shed: RunningGateway, host: FakeHost, monkeypatch: pytest.MonkeyPatch
@@ -320,6 +327,7 @@ class TestOverload:
                 assert (answer.status, answer.headers["retry-after"]) == (429, "1")
 
 
+@pytest.mark.fault("F15")
 def test_a_stopping_server_answers_what_it_has(shed: RunningGateway, host: FakeHost) -> None:
     host.behaviour = answering("last output", after_s=0.5)
     results: list[tuple[int, object]] = []

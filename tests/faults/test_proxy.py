@@ -137,6 +137,7 @@ SMUGGLING = {
 }
 
 
+@pytest.mark.fault("F61")
 @pytest.mark.parametrize("name", SMUGGLING)
 def test_no_second_request_comes_in_through_the_body_of_the_first(
     server: RunningServer, bucket: str, name: str, way: Way

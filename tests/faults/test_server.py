@@ -95,6 +95,7 @@ def test_a_job_that_ends_while_the_server_is_down_is_finished_by_the_next(
     assert jobs.lines("short")[-1] == "Job completed successfully."
 
 
+@pytest.mark.fault("F30")
 @pytest.mark.parametrize("role", ["pid", "reaper"])
 def test_a_killed_supervisor_fails_the_job_and_leaves_nothing(
     own_server: RunningServer, tmp_path: Path, role: str
@@ -123,6 +124,7 @@ def marked(job: str) -> list[int]:
     return found
 
 
+@pytest.mark.fault("F27")
 def test_cancel_ends_everything(own_server: RunningServer, tmp_path: Path) -> None:
     jobs = Submitter(own_server, "cancels", tmp_path)
     stubborn = (
@@ -163,6 +165,7 @@ def wide_server(tmp_path: Path) -> Iterator[RunningServer]:
     running.end_jobs()
 
 
+@pytest.mark.fault("F36")
 def test_a_trainer_that_spoils_its_folder_spoils_nobody_elses_job(wide_server: RunningServer, tmp_path: Path) -> None:
     jobs, signs = Submitter(wide_server, "tampering", tmp_path), tmp_path / "signs"
     signs.mkdir()
@@ -207,6 +210,7 @@ def refusal(home: Path, **settings: object) -> str:
     return str(refused.value)
 
 
+@pytest.mark.fault("F16")
 def test_a_port_in_use_is_named_and_nothing_is_touched(tmp_path: Path) -> None:
     with taken_port() as port:
         words = refusal(tmp_path / "home", port=port)
@@ -215,6 +219,7 @@ def test_a_port_in_use_is_named_and_nothing_is_touched(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "home").iterdir()} == {"server.log"}
 
 
+@pytest.mark.fault("F07")
 def test_a_second_server_on_the_same_folder_is_refused(own_server: RunningServer) -> None:
     before = (own_server.home / "server.json").read_text()
     assert "Another server runs on the state folder" in refusal(own_server.home)
@@ -222,8 +227,17 @@ def test_a_second_server_on_the_same_folder_is_refused(own_server: RunningServer
     assert Caller(own_server.url)("GET", "/healthz")[0] == 200
 
 
+@pytest.mark.fault("F05")
 @pytest.mark.parametrize("damage", ["empty", "truncated", "overwritten", "text"])
-def test_a_damaged_database_is_refused_and_left_as_it_is(own_server: RunningServer, damage: str) -> None:
+def test_a_damaged_database_is_refused_and_left_as_it_is(
+    own_server: RunningServer, tmp_path: Path, damage: str
+) -> None:
+    with_job = damage == "overwritten"  # one kind is enough to see that jobs go on
+    if with_job:
+        jobs = Submitter(own_server, "damage", tmp_path)
+        jobs.submit("steady", UNTIL, args=[str(tmp_path / "enough")])
+        jobs.wait("steady", {"RUNNING"})
+        [started] = [e for e in journal(jobs.attempt("steady")) if e["event"] == "replica_started"]
     assert own_server.stop() == 0
     path = own_server.home / "state.db"
     sound = path.read_bytes()
@@ -238,6 +252,8 @@ def test_a_damaged_database_is_refused_and_left_as_it_is(own_server: RunningServ
     assert f"The database {path} is damaged" in words
     assert "trainshed restore --replace " in words
     assert path.read_bytes() == bad
+    if with_job:
+        assert alive(int(str(started["pid"])))
 
 
 @pytest.fixture
@@ -247,6 +263,7 @@ def small_home(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path / "home"
 
 
+@pytest.mark.fault("F16")
 @pytest.mark.parametrize("left_bytes", [0, 512 << 10], ids=["nothing is free", "512 kB are free"])
 def test_a_start_on_a_full_disk_is_refused_and_changes_nothing(small_home: Path, left_bytes: int) -> None:
     server = RunningServer(small_home).start()
@@ -269,6 +286,7 @@ def test_a_start_on_a_full_disk_is_refused_and_changes_nothing(small_home: Path,
     assert server.start().stop() == 0
 
 
+@pytest.mark.fault("F05")
 def test_a_database_from_the_future_is_refused(own_server: RunningServer) -> None:
     import sqlite3
 
@@ -279,6 +297,7 @@ def test_a_database_from_the_future_is_refused(own_server: RunningServer) -> Non
     assert "written by a newer Trainshed" in refusal(own_server.home)
 
 
+@pytest.mark.fault("F71")
 def test_other_machines_are_not_let_in_without_authentication(tmp_path: Path) -> None:
     words = refusal(tmp_path / "home", host="0.0.0.0", authentication="false")
     assert "Without authentication" in words
@@ -291,6 +310,7 @@ def test_a_file_in_place_of_the_state_folder_is_refused(tmp_path: Path) -> None:
     assert "postgresql://" in words
 
 
+@pytest.mark.fault("F15")
 def test_sigterm_lets_trainings_live_and_exits_with_0(own_server: RunningServer, tmp_path: Path) -> None:
     jobs, enough = Submitter(own_server, "survive", tmp_path), tmp_path / "enough"
     jobs.submit("steady", UNTIL, args=[str(enough)])

@@ -194,6 +194,7 @@ def _hydra(start: Start, **options: Any) -> Attempt:
     return attempt
 
 
+@pytest.mark.fault("F30")
 def test_killing_the_supervisor_ends_the_job_and_everything_it_started(start: Start) -> None:
     attempt = _hydra(start)
     started = attempt.event("supervisor_started")
@@ -203,6 +204,7 @@ def test_killing_the_supervisor_ends_the_job_and_everything_it_started(start: St
     eventually(lambda: _gone(started["reaper"]))
 
 
+@pytest.mark.fault("F30")
 def test_killing_the_reaper_ends_the_job_and_everything_it_started(start: Start) -> None:
     attempt = _hydra(start)
     started = attempt.event("supervisor_started")
@@ -238,6 +240,7 @@ def _lose(attempt: Attempt) -> None:
     eventually(lambda: _gone(started["pid"]) and _gone(started["reaper"]))
 
 
+@pytest.mark.fault("F30")
 @pytest.mark.parametrize("restarted", [False, True], ids=["the same server", "the next server"])
 def test_killing_the_supervisor_and_its_reaper_leaves_no_process_of_the_job(start: Start, restarted: bool) -> None:
     attempt = start(HYDRA + HIDDEN + "forever()")
@@ -260,6 +263,7 @@ def test_killing_the_supervisor_and_its_reaper_leaves_no_process_of_the_job(star
     assert attempt.seen().orphans == orphans
 
 
+@pytest.mark.fault("F08")
 def test_the_search_for_orphans_signals_nobody_else(start: Start) -> None:
     """Neither a process in the attempt's folder with its files open nor one of another attempt is signalled."""
     other = start("import time; time.sleep(600)")
@@ -329,6 +333,7 @@ time.sleep(600)
     assert "saving" in attempt.texts()
 
 
+@pytest.mark.fault("F27")
 def test_a_cancelled_trainer_that_does_not_listen_dies_after_the_grace_period(start: Start) -> None:
     attempt = _hydra(start, grace_s=0.5)
     attempt.engine.cancel(attempt.folder)
@@ -340,6 +345,7 @@ def test_a_cancelled_trainer_that_does_not_listen_dies_after_the_grace_period(st
     assert attempt.processes() == []
 
 
+@pytest.mark.fault("F25")
 def test_a_stopped_trainer_can_be_cancelled(start: Start) -> None:
     attempt = start("import os, signal, time; print('ready', flush=True); os.kill(os.getpid(), signal.SIGSTOP)")
     attempt.wait_for_line("ready")
@@ -360,6 +366,7 @@ def test_a_job_that_runs_too_long_is_cancelled_and_says_so(start: Start) -> None
     )
 
 
+@pytest.mark.fault("F27")
 def test_what_a_trainer_leaves_behind_ends_with_it_and_its_words_are_kept(start: Start) -> None:
     attempt = start(
         HYDRA
@@ -380,6 +387,7 @@ while not os.path.exists("said"):
     assert "from the child" in attempt.texts()
 
 
+@pytest.mark.fault("F31")
 def test_a_flood_is_cut_off_and_counted(start: Start) -> None:
     count, limit = 300_000, 1 << 20
     attempt = start(f"for n in range({count}): print('line', n)", log_limit_bytes=limit)
@@ -400,6 +408,7 @@ def test_a_flood_is_cut_off_and_counted(start: Start) -> None:
     assert times == sorted(set(times))
 
 
+@pytest.mark.fault("F32")
 def test_bytes_of_any_kind_come_out_as_text(start: Start) -> None:
     attempt = start(
         r"""
@@ -420,6 +429,7 @@ out.write(b"no line end")
     assert "".join(piece.removesuffix("…") for piece in long) == "å" * 100_000
 
 
+@pytest.mark.fault("F64")
 def test_a_trainer_finds_what_it_should_and_nothing_else(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINSHED_TOKEN", "secret")
     monkeypatch.setenv("TRAINSHED_SERVER_DATABASE", "postgresql://u:secret@h/d")
@@ -455,6 +465,7 @@ print("FOUND", json.dumps({
     assert "secret" not in str(found["env"])
 
 
+@pytest.mark.fault("F36")
 def test_a_trainer_that_tampers_with_its_log_reaches_nothing_else(start: Start, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("untouched")
@@ -473,6 +484,7 @@ os.closerange(0, 100)
     assert target.read_text() == "untouched"
 
 
+@pytest.mark.fault("F24")
 def test_a_failure_names_the_replica_and_ends_in_its_traceback(start: Start) -> None:
     attempt = start("import argparse; argparse.ArgumentParser().parse_args(); raise SystemExit('no')")
     ended = attempt.settle(AttemptPhase.ENDED)
@@ -482,6 +494,7 @@ def test_a_failure_names_the_replica_and_ends_in_its_traceback(start: Start) -> 
     assert {line["s"] for line in attempt.log() if "unrecognized" in line["m"]} == {"ERROR"}
 
 
+@pytest.mark.fault("F24")
 def test_a_module_that_is_not_there_fails_with_advice(start: Start) -> None:
     attempt = start("", module="absent.task")
     ended = attempt.settle(AttemptPhase.ENDED)
@@ -536,6 +549,7 @@ def test_engines_that_launch_one_attempt_at_once_start_it_once(prepare: Start, t
         assert (tmp_path / "count").read_text() == "x" * done
 
 
+@pytest.mark.fault("F08")
 def test_a_supervisor_that_died_with_the_machine_is_lost(start: Start) -> None:
     attempt = start("print(1)")
     attempt.settle(AttemptPhase.ENDED)
@@ -600,6 +614,7 @@ def test_lines_that_a_full_disk_costs_are_counted_where_they_are_missing(disk: P
     ]
 
 
+@pytest.mark.fault("F33")
 def test_a_full_disk_costs_lines_but_neither_the_job_nor_its_end(prepare: Start, disk: Path, tmp_path: Path) -> None:
     code = f"""
 import os, time
@@ -733,6 +748,7 @@ def test_a_wheel_is_installed(start: Start, tmp_path: Path) -> None:
     assert "rolling" in attempt.texts()
 
 
+@pytest.mark.fault("F34")
 @pytest.mark.usefixtures("offline")
 def test_a_requirement_that_cannot_be_had_fails_the_job_in_uvs_words(start: Start, tmp_path: Path) -> None:
     package = _sdist(tmp_path / "t.tar.gz", _setup("'no-such-package-anywhere==9'"), TASK)
@@ -744,6 +760,7 @@ def test_a_requirement_that_cannot_be_had_fails_the_job_in_uvs_words(start: Star
     assert attempt.seen().started_us is None
 
 
+@pytest.mark.fault("F34")
 @pytest.mark.usefixtures("offline")
 def test_a_setup_that_fails_shows_its_traceback(start: Start, tmp_path: Path) -> None:
     package = _sdist(tmp_path / "t.tar.gz", "raise RuntimeError('my setup is broken')\n", TASK)
@@ -752,6 +769,7 @@ def test_a_setup_that_fails_shows_its_traceback(start: Start, tmp_path: Path) ->
     assert "my setup is broken" in message_of(ended)
 
 
+@pytest.mark.fault("F34")
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -772,6 +790,7 @@ def test_a_file_that_is_no_package_fails_the_job(
     assert words in message_of(ended)
 
 
+@pytest.mark.fault("F35")
 def test_a_hostile_archive_fails_the_job_and_writes_nothing_outside(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "evil.tar.gz"
     with tarfile.open(path, "w:gz") as archive:

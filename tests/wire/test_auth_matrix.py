@@ -78,6 +78,7 @@ def offenders(check: Callable[[Route], bool], routes: Iterable[Route] = GUARDED)
     return [f"{route.method} {route.path}" for route in routes if not check(route)]
 
 
+@pytest.mark.fault("F62")
 def test_only_these_are_public() -> None:
     public = {f"{route.method} {route.path}" for route in ROUTES if route.access is Access.PUBLIC}
     assert public == {
@@ -89,6 +90,7 @@ def test_only_these_are_public() -> None:
     assert all(route.path.startswith("/tensorboard/{key}/") for route in ROUTES if route.cross_origin)
 
 
+@pytest.mark.fault("F62")
 @pytest.mark.parametrize("kind", ["none", "bad", "revoked"])
 def test_without_a_good_token_there_is_no_way_in(call: Caller, tokens: dict[str, str], kind: str) -> None:
     def is_closed(route: Route) -> bool:
@@ -98,6 +100,7 @@ def test_without_a_good_token_there_is_no_way_in(call: Caller, tokens: dict[str,
     assert offenders(is_closed) == []
 
 
+@pytest.mark.fault("F62")
 def test_another_projects_token_sees_nothing(call: Caller, tokens: dict[str, str]) -> None:
     def is_closed(route: Route) -> bool:
         status, body = call(route.method, path_of(route), token=tokens["other"], body={})
@@ -114,6 +117,7 @@ def test_another_projects_token_sees_nothing(call: Caller, tokens: dict[str, str
     assert offenders(is_closed) == []
 
 
+@pytest.mark.fault("F62")
 def test_a_read_only_token_changes_nothing(call: Caller, tokens: dict[str, str]) -> None:
     def only_reads(route: Route) -> bool:
         status, body = call(route.method, path_of(route), token=tokens["viewer"], body={})
@@ -154,6 +158,7 @@ def test_a_fetch_token_gets_packages_of_its_own_job_and_no_other_token(call: Cal
     assert call("GET", "/no/such/path", token=fetch_token)[0] == 404
 
 
+@pytest.mark.fault("F66")
 @pytest.mark.parametrize(
     "headers",
     [
@@ -172,12 +177,14 @@ def test_pages_of_other_sites_are_refused(server: RunningServer, call: Caller, h
     assert offenders(is_closed, (route for route in ROUTES if not route.cross_origin)) == []
 
 
+@pytest.mark.fault("F62")
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"])
 def test_what_is_not_in_the_table_needs_a_token_all_the_same(call: Caller, server: RunningServer, method: str) -> None:
     assert call(method, "/no/such/path")[0] == 401
     assert call(method, "/no/such/path", token=server.token)[0] == 404
 
 
+@pytest.mark.fault("F64")
 def test_no_token_reaches_the_log_or_an_answer(server: RunningServer, call: Caller, tokens: dict[str, str]) -> None:
     _, listed = call("GET", "/trainshed/v1/tokens", token=server.token)
     seen = json.dumps(listed) + server.log.read_text()
@@ -185,6 +192,7 @@ def test_no_token_reaches_the_log_or_an_answer(server: RunningServer, call: Call
         assert secret not in seen
 
 
+@pytest.mark.fault("F64", "F72")
 def test_a_token_is_hashed_at_rest(server: RunningServer, tokens: dict[str, str]) -> None:
     stored = b"".join(path.read_bytes() for path in server.home.glob("state.db*"))
     for secret in (server.token, tokens["owner"]):
@@ -197,6 +205,7 @@ def test_an_owner_of_one_project_makes_tokens_for_it_alone(call: Caller, tokens:
         assert call("POST", "/trainshed/v1/tokens", token=tokens["owner"], body=body)[0] == wanted
 
 
+@pytest.mark.fault("F63")
 def test_a_foreign_bucket_is_told_from_an_absent_one_by_nothing(call: Caller, tokens: dict[str, str]) -> None:
     _, foreign = call("GET", f"/storage/v1/b/{BUCKET}", token=tokens["other"])
     _, absent = call("GET", "/storage/v1/b/matrix-absent", token=tokens["other"])

@@ -287,6 +287,7 @@ class TestVersions:
         assert (error["code"], error["status"]) == (400, "FAILED_PRECONDITION")
         assert "custom container" in error["message"]
 
+    @pytest.mark.fault("F63")
     def test_a_bucket_of_another_project_is_as_good_as_absent(self, ml: Any) -> None:
         parent = model(ml, "foreign")
         errors = [

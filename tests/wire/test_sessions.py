@@ -153,6 +153,7 @@ def offenders(check: Callable[[Route], bool], routes: Iterable[Route] = GUARDED)
     return [f"{route.method} {route.path}" for route in routes if not check(route)]
 
 
+@pytest.mark.fault("F66")
 @pytest.mark.parametrize(
     "headers",
     [
@@ -175,6 +176,7 @@ def test_a_cookie_opens_nothing_to_other_pages(
     assert offenders(is_closed) == []
 
 
+@pytest.mark.fault("F66")
 @pytest.mark.parametrize("missing", ["origin", "x-trainshed-console"])
 def test_a_cookie_changes_nothing_without(server: RunningServer, browser: Browser, missing: str) -> None:
     def is_closed(route: Route) -> bool:
@@ -295,6 +297,7 @@ def test_a_link_names_no_odd_project(server: RunningServer) -> None:
         assert Browser()(server, "POST", f"{SESSION}:link", {"project": project}, token).status == 400
 
 
+@pytest.mark.fault("F64")
 def test_no_session_reaches_the_log_or_the_disk(server: RunningServer, browser: Browser) -> None:
     [session] = browser.cookies.values()
     assert session not in server.log.read_text()
@@ -318,6 +321,7 @@ def test_without_authentication_the_page_just_works(tmp_path: Path) -> None:
         server.stop()
 
 
+@pytest.mark.fault("F67")
 @pytest.mark.parametrize(
     ("kind", "wanted"),
     [
@@ -352,6 +356,7 @@ def test_nothing_that_was_uploaded_runs_as_the_user(
         assert answer.headers["cross-origin-resource-policy"] == "same-origin"
 
 
+@pytest.mark.fault("F67")
 def test_no_upload_becomes_a_part_of_a_page(server: RunningServer, browser: Browser) -> None:
     upload = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name=part.js"
     assert browser(server, "POST", upload, b"alert(1)", {"content-type": "text/javascript"}).status == 200

@@ -60,6 +60,7 @@ def test_an_object_has_all_that_clients_look_at(storage: Storage) -> None:
         assert body[key]
 
 
+@pytest.mark.fault("F67")
 def test_media_is_never_shown_by_a_browser(storage: Storage) -> None:
     storage.put("page.html", b"<script>alert(1)</script>", content_type="text/html")
     headers = storage.get("page.html").headers
@@ -69,6 +70,7 @@ def test_media_is_never_shown_by_a_browser(storage: Storage) -> None:
     assert headers["x-goog-hash"].startswith("crc32c=")
 
 
+@pytest.mark.fault("F47")
 @pytest.mark.parametrize(
     ("asked", "status", "data"),
     [
@@ -163,12 +165,14 @@ def test_a_resumable_upload_is_cancelled_refused_or_empty(storage: Storage) -> N
     assert storage("PUT", resumable(storage, "x"), b"x", content_range="bytes 5").status == 400
 
 
+@pytest.mark.fault("F44")
 @pytest.mark.parametrize("name", ["..", "../x", "a/../b", "a//b", "/a", "a\0b", "a\nb", "x" * 1025, "y" * 256])
 def test_names_that_are_refused(storage: Storage, name: str) -> None:
     assert storage.put(name, b"x").status == 400
     assert storage.get(name).status == 400
 
 
+@pytest.mark.fault("F44")
 @pytest.mark.parametrize(
     "name", ["%2e%2e%2f", "%252e", "a;b", "a\\b", "é", "e\u0301", "dot.", "space ", "a+b c", "?#&="]
 )
@@ -357,6 +361,7 @@ def test_parts_of_a_compose_of_the_wrong_kind_are_named(storage: Storage, value:
     assert storage("POST", path, {"destination": None, "sourceObjects": [{"name": "piece"}]}).status == 200
 
 
+@pytest.mark.fault("F63")
 def test_another_project_sees_no_bucket_to_copy_from_or_to(server: RunningServer, storage: Storage) -> None:
     storage.put("mine", b"x")
     token = server.call("POST", "/trainshed/v1/tokens", {"user": "eve", "project": "eves-project", "role": "owner"})

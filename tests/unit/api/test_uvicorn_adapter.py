@@ -163,6 +163,7 @@ def _has(subject: object, name: str) -> bool:
 HEADERS = b"GET / HTTP/1.1\r\nhost: localhost\r\n"
 
 
+@pytest.mark.fault("F60")
 @pytest.mark.parametrize(
     "sent",
     [

@@ -54,6 +54,7 @@ def get(tree: FileBackend, name: str) -> bytes:
         return reader.read(0, reader.info.size)
 
 
+@pytest.mark.fault("F44")
 @pytest.mark.parametrize("name", REFUSED, ids=repr)
 def test_names_that_could_lead_astray_are_refused(tree: FileBackend, name: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError):
@@ -63,6 +64,7 @@ def test_names_that_could_lead_astray_are_refused(tree: FileBackend, name: str, 
     assert list((tmp_path / "uploads").iterdir()) == []
 
 
+@pytest.mark.fault("F44")
 @pytest.mark.parametrize("name", KEPT, ids=repr)
 def test_other_names_come_back_as_they_went_in(tree: FileBackend, name: str, tmp_path: Path) -> None:
     data = b"" if name.endswith("/") else name.encode()
@@ -183,6 +185,7 @@ def test_noting_checksums_does_not_undo_a_change_of_metadata(tmp_path: Path) -> 
     assert (after.traits.metadata, after.metageneration) == ({"k": "v"}, 2)
 
 
+@pytest.mark.fault("F45")
 def test_links_are_neither_followed_nor_harmed(tree: FileBackend, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -210,6 +213,7 @@ def test_a_pipe_is_no_object_and_keeps_nobody_waiting(tree: FileBackend, tmp_pat
     assert tree.list("bucket", ListQuery()).items == ()
 
 
+@pytest.mark.fault("F46")
 def test_bytes_that_rotted_are_not_given_out(tree: FileBackend, tmp_path: Path) -> None:
     info = put(tree, "a", b"good bytes")
     path = tmp_path / "buckets" / "bucket" / "a"

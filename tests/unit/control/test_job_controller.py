@@ -320,6 +320,7 @@ def test_while_a_job_runs_and_nothing_is_new_its_row_is_not_read_at_each_glance(
     control.join()
 
 
+@pytest.mark.fault("F08")
 def test_a_lost_supervisor_fails_the_job(store: JobStore) -> None:
     loop = Loop(store)
     add(store, "a")

@@ -241,6 +241,7 @@ def test_a_start_is_refused_at_once_where_its_files_can_not_be_written(
         shed.hosts.start(shed.spec(instance=1))
 
 
+@pytest.mark.fault("F64", "F68")
 def test_hosts_have_nothing_of_the_servers_secrets(shed: Shed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINSHED_TOKEN", "gB7xQ")
     spec = shed.spec("environment")

@@ -165,6 +165,7 @@ def test_a_name_is_used_once(shed: Shed) -> None:
     assert (caught.value.field, str(caught.value)) == ("job.job_id", "A job with this id already exists.")
 
 
+@pytest.mark.fault("F63")
 @pytest.mark.parametrize(
     "uri", ["gs://absent/trainer.tar.gz", "gs://theirs/trainer.tar.gz", "gs://mine/absent", "gs://mine"]
 )
@@ -175,6 +176,7 @@ def test_a_package_must_be_there_and_ones_own(shed: Shed, uri: str) -> None:
     assert uri in str(caught.value)
 
 
+@pytest.mark.fault("F63")
 @pytest.mark.parametrize("bucket", ["absent", "theirs"])
 def test_a_job_dir_must_be_in_a_bucket_of_ones_own(shed: Shed, bucket: str) -> None:
     with pytest.raises(FailedPreconditionError) as caught:

@@ -564,6 +564,7 @@ class TestVersions:
         with pytest.raises(AbortedError):
             shed.versions.patch("shed", "m", "v1", mask="description", body=body)
 
+    @pytest.mark.fault("F52")
     def test_the_default_can_go_only_as_the_last(self, shed: Shed) -> None:
         shed.create("v1")
         shed.create("v2")

@@ -131,6 +131,7 @@ def test_links_that_nobody_opens_are_forgotten(tokens: Tokens, sessions: Browser
     assert sessions.enter(codes[1], address="a") is not None
 
 
+@pytest.mark.fault("F72")
 def test_guessing_is_slowed_down_for_one_address(tokens: Tokens, sessions: BrowserSessions, clock: Clock) -> None:
     for number in range(10):
         with pytest.raises(UnauthenticatedError):

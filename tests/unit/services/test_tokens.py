@@ -36,6 +36,7 @@ def make(tokens: Tokens, **given: object) -> dict[str, str]:
     return tokens.create(OWNER, {"user": "alice", "project": "p-one", "role": "editor", **given})
 
 
+@pytest.mark.fault("F72")
 def test_a_token_opens_its_project_until_it_is_revoked(store: TokenStore) -> None:
     tokens = Tokens(store)
     made = make(tokens)
@@ -47,6 +48,7 @@ def test_a_token_opens_its_project_until_it_is_revoked(store: TokenStore) -> Non
     assert tokens.known(made["token"]) is None
 
 
+@pytest.mark.fault("F62")
 def test_a_token_expires_in_memory_too(store: TokenStore) -> None:
     clock = Clock()
     tokens = Tokens(store, clock=clock)
@@ -93,6 +95,7 @@ class SlowStore(TokenStore):
         return found
 
 
+@pytest.mark.fault("F72")
 def test_a_token_revoked_while_it_is_looked_up_is_not_remembered(tmp_path: Path) -> None:
     database = migrated_database(tmp_path / "state.db")
     store = SlowStore(database)
@@ -109,6 +112,7 @@ def test_a_token_revoked_while_it_is_looked_up_is_not_remembered(tmp_path: Path)
     database.close()
 
 
+@pytest.mark.fault("F71")
 def test_the_owners_token_is_made_once_and_is_the_owners_alone(store: TokenStore, tmp_path: Path) -> None:
     tokens = Tokens(store)
     path = tmp_path / "token"

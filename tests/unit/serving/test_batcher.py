@@ -99,6 +99,7 @@ def test_nothing_is_put_together_for_a_model_whose_answers_depend_on_company() -
     assert run.batches == [["a"], ["b"], ["c"]]
 
 
+@pytest.mark.fault("F55")
 def test_only_the_bad_one_of_a_batch_fails() -> None:
     batcher, run, box = made(), Recorder(), Mailbox()
     for at, word in enumerate(["a", "bad", "c"]):
@@ -180,6 +181,7 @@ ROWS = st.lists(st.lists(st.floats(width=32), min_size=3, max_size=3), max_size=
 TEXTS = st.lists(st.text(max_size=3) | st.just("é"), max_size=3)
 
 
+@pytest.mark.fault("F55")
 @pytest.mark.parametrize(
     "model, instances", [(Scorer(), ROWS), (Shouter(), TEXTS), (Weighing(), ROWS)], ids=["tensors", "strings", "table"]
 )

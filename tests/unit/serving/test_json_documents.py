@@ -27,6 +27,7 @@ def test_what_the_standard_library_writes_is_read(document: dict[str, Any]) -> N
     assert read_object(json.dumps(document, ensure_ascii=False).encode("utf-8")) == document
 
 
+@pytest.mark.fault("F54")
 @pytest.mark.parametrize("token, value", [("NaN", math.nan), ("Infinity", math.inf), ("-Infinity", -math.inf)])
 def test_numbers_that_are_none_are_taken_and_given(token: str, value: float) -> None:
     (given,) = read_object(f'{{"instances": [{token}]}}'.encode())["instances"]
@@ -67,6 +68,7 @@ BAD = {
 }
 
 
+@pytest.mark.fault("F54")
 @pytest.mark.parametrize("body", BAD.values(), ids=BAD)
 def test_what_is_not_taken_is_the_callers_fault(body: bytes) -> None:
     with pytest.raises(InvalidInputsError) as caught:
@@ -75,6 +77,7 @@ def test_what_is_not_taken_is_the_callers_fault(body: bytes) -> None:
     assert len(str(caught.value)) < 300
 
 
+@pytest.mark.fault("F54")
 @given(st.binary() | st.text(alphabet='{}[]":,NaInfity0123456789e-.\\ud8 ').map(str.encode))
 def test_no_bytes_at_all_raise_anything_else(body: bytes) -> None:
     with contextlib.suppress(InvalidInputsError):

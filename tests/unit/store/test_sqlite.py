@@ -56,6 +56,7 @@ def test_the_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
     again.close()
 
 
+@pytest.mark.fault("F05")
 def test_a_file_of_another_program_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     connection = sqlite3.connect(path)
