@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from trainshed.testing.workloads.submitter import Submitter
+from trainshed.testing.workloads.submitter import PACKAGE, Submitter
 
 PROJECT = "console-job"
 Open = Callable[..., Page]
@@ -167,7 +167,7 @@ def test_the_command_submits_the_same_job_again(jobs: Submitter, open_console: O
     words = shlex.split(command.replace("\\\n", " "))  # as a shell joins lines
     assert words[:5] == ["trainshed", "jobs", "submit", "training", "command_2"]
     assert words[words.index("--") + 1 :] == args
-    assert words[words.index("--packages") + 1] == f"gs://{jobs.bucket}/command_1/trainer.tar.gz"
+    assert words[words.index("--packages") + 1] == f"gs://{jobs.bucket}/command_1/{PACKAGE}"
     assert words[words.index("--job-dir") + 1] == f"gs://{jobs.bucket}/command_2"
     page.get_by_role("tab", name="gcloud").click()
     expect(page.get_by_test_id("job-command")).to_contain_text("gcloud ai-platform jobs submit training command_2")

@@ -16,7 +16,7 @@ from trainshed.testing import cache
 from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import Caller, RunningServer
 from trainshed.testing.workloads.deployer import Deployer
-from trainshed.testing.workloads.submitter import Submitter
+from trainshed.testing.workloads.submitter import PACKAGE, Submitter
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_what_was_lost_returns(server: RunningServer, tmp_path: Path) -> None:
     assert jobs.wait("done")["state"] == "SUCCEEDED"
     request = {"user": "alice", "project": "returning", "role": "viewer", "label": "laptop"}
     alice = server.call("POST", "/trainshed/v1/tokens", request)["token"]
-    metadata = server.call("GET", f"/storage/v1/b/{deployer.bucket}/o/done%2Ftrainer.tar.gz")
+    metadata = server.call("GET", f"/storage/v1/b/{deployer.bucket}/o/done%2F{PACKAGE}")
     owner, authority = server.token, server.authority.read_bytes()
 
     archive = tmp_path / "backup.tar"
@@ -61,7 +61,7 @@ def test_what_was_lost_returns(server: RunningServer, tmp_path: Path) -> None:
 
     assert (server.token, server.authority.read_bytes()) == (owner, authority)
     as_alice = Caller(server.url)
-    path = f"/storage/v1/b/{deployer.bucket}/o/done%2Ftrainer.tar.gz"
+    path = f"/storage/v1/b/{deployer.bucket}/o/done%2F{PACKAGE}"
     assert as_alice("GET", path, token=alice) == (200, metadata)
     assert as_alice("GET", f"{path}?alt=media", token=alice)[0] == 200
     assert jobs.get("done")["state"] == "SUCCEEDED"

@@ -23,6 +23,7 @@ from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.processes.small_disk import small_disk
 from trainshed.testing.workloads.deployer import Deployer
+from trainshed.testing.workloads.wheels import wheel_name
 
 BACK_S = 120.0  #: that versions may be away after their hosts died at the same time, on however slow a machine
 PREDICT_TIMEOUT_S = 10
@@ -251,7 +252,7 @@ def test_sources_that_change_or_go_leave_a_version_as_it_is(deployer: Deployer) 
     deployer.deploy_routine("v1", answer=read)
     assert deployer.predict("v1", 1) == ["v1"]
     deployer.upload("v1/model/weights.txt", b"other")
-    for name in ("v1/routine.tar.gz", "v1/model/weights.txt"):
+    for name in (f"v1/{wheel_name('routine_v1')}", "v1/model/weights.txt"):
         deployer.server.call("DELETE", f"/storage/v1/b/{deployer.bucket}/o/{name.replace('/', '%2F')}")
     os.kill(deployer.details("v1")["hosts"][0]["pid"], signal.SIGKILL)
     deployer.until_answers("v1", 1)

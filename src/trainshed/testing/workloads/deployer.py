@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from trainshed import packaging
 from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import Caller, RunningServer
+from trainshed.testing.workloads.wheels import wheel, wheel_name
 
 TIMEOUT_S = 240.0
 POLL_INTERVAL_S = 0.05  #: each poll is a request, which costs the server more than the time that it saves
@@ -72,8 +72,7 @@ class Deployer:
         folder.mkdir(parents=True)
         (folder / "__init__.py").touch()
         (folder / "routine.py").write_text(_ROUTINE.format(load=load or "pass", answer=answer or "pass"))
-        with packaging.build(folder) as archive:
-            package = self.upload(f"{version}/routine.tar.gz", archive.path.read_bytes())
+        package = self.upload(f"{version}/{wheel_name(folder.name)}", wheel(folder))
         uri = self.upload(f"{version}/model/weights.txt", version.encode()).rpartition("/")[0]
         fields = {"packageUris": [package], "predictionClass": f"routine_{version}.routine.Routine"}
         return self.create(version, uri, **{**fields, **body})

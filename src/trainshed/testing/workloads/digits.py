@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainshed import packaging
 from trainshed.testing.workloads.deployer import Deployer
+from trainshed.testing.workloads.wheels import wheel, wheel_name
 
 MNIST = Path(__file__).resolve().parents[4] / "samples" / "data" / "mnist"
 PIXELS = 784
@@ -112,8 +112,7 @@ def deploy(deployer: Deployer, scratch: Path, version: str, sample: Any) -> None
     weights = scratch / "weights.npz"
     if not weights.exists():
         np.savez(weights, **train())  # type: ignore[arg-type]
-    with packaging.build(folder) as archive:
-        package = deployer.upload(f"{version}/digits.tar.gz", archive.path.read_bytes())
+    package = deployer.upload(f"{version}/{wheel_name(folder.name)}", wheel(folder))
     deployer.upload(f"{version}/model/weights.npz", weights.read_bytes())
     request = json.dumps({"instances": [sample]}).encode()
     deployer.upload(f"{version}/model/assets.extra/sample_request.json", request)

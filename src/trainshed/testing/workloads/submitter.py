@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from trainshed import packaging
 from trainshed.domain.jobs.states import TERMINAL_STATES
 from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.wheels import wheel, wheel_name
 
 TIMEOUT_S = 240.0
+PACKAGE = wheel_name("trainer")  #: in the folder of each job
 
 
 class Submitter:
@@ -38,11 +39,9 @@ class Submitter:
         folder.mkdir(parents=True)
         (folder / "__init__.py").touch()
         (folder / "task.py").write_text(source)
-        if requires:
-            call = f"setup(name='trainer', packages=['trainer'], install_requires={[*requires]})"
-            (folder.parent / "setup.py").write_text(f"from setuptools import setup\n{call}\n")
-        with packaging.build(folder) as archive:
-            uri = self.upload(archive.path, f"{job}/trainer.tar.gz")
+        package = folder.parent / PACKAGE
+        package.write_bytes(wheel(folder, requires=requires))
+        uri = self.upload(package, f"{job}/{PACKAGE}")
         defaults: Mapping[str, Any] = {
             "region": "us-central1",
             "runtimeVersion": "python",
