@@ -274,6 +274,13 @@ def test_code_that_prepares_an_import_is_started_cold_and_told_so(ways: Ways, co
     assert said.startswith(f"Started cold, with a new Python: {reason}")
 
 
+@pytest.mark.parametrize("read", ["os.environ.get('OMP_NUM_THREADS')", "os.getenv( 'OMP_NUM_THREADS', '1')"])
+def test_code_that_only_reads_such_a_variable_is_started_warm(ways: Ways, read: str) -> None:
+    done = ways.run(ways.warm, "reads", f"import os; print('READ', {read})", OMP_NUM_THREADS="3")
+    assert STARTED_WARM in done.lines
+    assert "READ 3" in done.lines
+
+
 def test_a_module_of_the_same_name_as_one_imported_is_the_one_that_counts(ways: Ways) -> None:
     (ways.code / "decimal.py").write_text("print('my own')")
     try:

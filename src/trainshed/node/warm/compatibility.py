@@ -1,7 +1,7 @@
 """Whether a module behaves the same in a process that has the runtime's modules imported already.
 
 Three things can make a difference: a variable that is read once, when Python starts or a framework is imported; a file
-of the job that shadows an imported module; and code that sets such a variable itself.
+of the job that shadows an imported module; and code that may set such a variable itself.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ IMPORT_TIME_VARIABLES = frozenset(_AT_IMPORT.split())
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
 _CODE_VARIABLES = IMPORT_TIME_VARIABLES | frozenset(THREAD_VARIABLES)
+_READS = (b"environ.get(", b"getenv(")  #: before a name in code: the variable is read, not set
 _SCAN_MAX_BYTES = 32 << 20
 _STARTUP_MODULES = frozenset(("sitecustomize", "usercustomize"))
 
@@ -120,12 +121,12 @@ def _variable_in_code(paths: tuple[str, ...], names: frozenset[str]) -> str:
         budget -= len(content)
         if budget <= 0:
             return "the job's packages are too large to be looked through"
-        match = pattern.search(content)
-        if match:
-            return "%s names %s, which is read when a framework is imported" % (
-                os.path.basename(file),
-                match.group(1).decode(),
-            )
+        for match in pattern.finditer(content):
+            if not content[: match.start()].rstrip().endswith(_READS):
+                return "%s names %s, which is read when a framework is imported" % (
+                    os.path.basename(file),
+                    match.group(1).decode(),
+                )
     return ""
 
 
