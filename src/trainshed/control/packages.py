@@ -1,4 +1,4 @@
-"""Users' packages in buckets: resolves their URIs, and names installations by runtime and package contents."""
+"""Users' packages in buckets: copies them, and names installations by runtime and package contents."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from trainshed.artifacts.staging import Package
 from trainshed.control.uri_resolver import UriResolver
 from trainshed.errors import FailedPreconditionError, NotFoundError
 
-FETCHED_FOLDER = "fetched"  #: in an attempt's folder: copies of packages from cloud buckets
+#: in an attempt's folder: copies of packages. The supervisor removes its parent when they are installed.
+FETCHED_FOLDER = Path("packages/fetched")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackageRequest:
-    """Whose packages to resolve, where copies go, and the remedy to show for a missing one."""
+    """Whose packages to copy, where copies go, and the remedy to show for a missing one."""
 
     project: str
     copies: Path
@@ -24,13 +25,17 @@ class PackageRequest:
 
 
 def resolve_packages(uris: Sequence[str], uri_resolver: UriResolver, request: PackageRequest) -> tuple[Package, ...]:
-    """Return the packages at these URIs, in order. Raises `FailedPreconditionError` if one is missing."""
+    """Copy the packages at these URIs and return them, in order.
+
+    What is installed is the copy: a job can put a link to another project's object in place of a bucket's file at any
+    time. Raises `FailedPreconditionError` if a package is missing or a link.
+    """
     return tuple(_package(uri, uri_resolver, request) for uri in uris)
 
 
 def _package(uri: str, uri_resolver: UriResolver, request: PackageRequest) -> Package:
     try:
-        path = uri_resolver.local_file(request.project, uri, copies=request.copies)
+        path = uri_resolver.copy(request.project, uri, copies=request.copies)
     except NotFoundError:
         raise FailedPreconditionError(f"The package {uri} is no longer there. {request.remedy}") from None
     with path.open("rb") as file:

@@ -52,23 +52,24 @@ class UriResolver:
         return self.backend.cloud_of(target[0]) if target else ""
 
     def local_file(self, project: str, uri: str, *, copies: Path) -> Path:
-        """Return the path of an object: its own file, or a copy below `copies`.
+        """Return the path of an object: its own file, or a copy below `copies` if it is in a cloud.
 
-        Raises `NotFoundError` if it is missing.
+        Raises `NotFoundError` if it is missing or a link. Jobs can put a link in place of the file later, so the path
+        must be opened without following links.
         """
-        target = self._split_owned(project, uri)
-        if target is None:
-            raise NotFoundError(f"There is no {uri} in project {project}.")
-        bucket, name = target
-        if not self.backend.cloud_of(bucket):
-            path = object_path(self.buckets, bucket, name)
-            if not path.is_file():
-                raise NotFoundError(f"There is no {uri}.")
-            return path
-        return self._copy(bucket, name, copies / hashlib.sha256(uri.encode()).hexdigest()[:16])
+        bucket, name = self._object(project, uri)
+        if self.backend.cloud_of(bucket):
+            return self.copy(project, uri, copies=copies)
+        self.backend.open(bucket, name).close()
+        return object_path(self.buckets, bucket, name)
 
-    def _copy(self, bucket: str, name: str, folder: Path) -> Path:
-        """Copy an object under its own name. Replaces an earlier copy."""
+    def copy(self, project: str, uri: str, *, copies: Path) -> Path:
+        """Copy an object below `copies`, under its own name. Replaces an earlier copy. Follows no link.
+
+        Raises `NotFoundError` if it is missing or a link.
+        """
+        bucket, name = self._object(project, uri)
+        folder = copies / hashlib.sha256(uri.encode()).hexdigest()[:16]
         copy = folder / components(name)[-1]
         with disk_errors(), self.backend.open(bucket, name) as reader:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -76,6 +77,13 @@ class UriResolver:
                 for offset in range(0, reader.info.size, PIECE):
                     file.write(reader.read(offset))
         return copy
+
+    def _object(self, project: str, uri: str) -> tuple[str, str]:
+        """Return bucket and name of an object. Raises `NotFoundError` if it can't be one of the project's."""
+        target = self._split_owned(project, uri)
+        if target is None or not target[1]:
+            raise NotFoundError(f"There is no {uri} in project {project}.")
+        return target
 
     def _split_owned(self, project: str, uri: str) -> tuple[str, str] | None:
         """Return bucket and name. Returns None if the bucket is not the project's or the name is invalid."""

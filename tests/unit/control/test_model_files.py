@@ -12,6 +12,7 @@ from trainshed.buckets.file_backend import FileBackend
 from trainshed.control.deployments.model_files import MAX_FILES, ModelFileStore, ModelSnapshot
 from trainshed.domain.objects import ObjectDraft
 from trainshed.errors import FailedPreconditionError
+from trainshed.testing.fakes.swaps import SWAPS, Swap
 
 
 class Shed:
@@ -149,3 +150,21 @@ def test_a_folder_behind_a_link_is_no_model(shed: Shed, tmp_path: Path) -> None:
     (shed.folder / "a").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(FailedPreconditionError, match="no files in gs://bucket/a"):
         shed.pin("gs://bucket/a")
+
+
+@pytest.mark.parametrize("swap", SWAPS)
+def test_a_file_that_becomes_a_link_after_the_check_is_not_copied(
+    shed: Shed, swap: Swap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shed.put("a/model.bst", b"ours")
+    check_plain = shed.tree.check_plain
+
+    def check_then_swap(bucket: str, name: str) -> None:
+        check_plain(bucket, name)
+        monkeypatch.undo()
+        swap(shed.folder / "a" / "model.bst", b"theirs")
+
+    monkeypatch.setattr(shed.tree, "check_plain", check_then_swap)
+    with pytest.raises(FailedPreconditionError, match=r"is a link|no files in"):
+        shed.pin("gs://bucket/a")
+    assert shed.left() == []

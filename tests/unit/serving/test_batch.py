@@ -23,6 +23,7 @@ from trainshed.serving.loaders.base import TensorModel
 from trainshed.serving.signatures import Signature, Tensor
 from trainshed.serving.spec import ServingSpec
 from trainshed.testing.eventually import eventually
+from trainshed.testing.fakes.swaps import SWAPS, Swap
 from trainshed.testing.workloads.records import framed
 
 
@@ -52,6 +53,7 @@ def plan(folder: Path, *files: Path, data_format: str = "JSON", batch_size: int 
     state.mkdir(exist_ok=True)
     return BatchPlan(
         spec=ServingSpec(model_dir=folder),
+        root=str(folder / "buckets"),
         inputs=tuple(map(str, files)),
         names={str(file): f"gs://b/{file.name}" for file in files},
         output=folder / "out",
@@ -252,9 +254,9 @@ def test_online_and_batch_answers_are_the_same_bytes(tmp_path: Path) -> None:
 def test_pieces_are_the_whole_file(tmp_path_factory: Any, lines: list[bytes], piece: int, ends: bool) -> None:
     file = tmp_path_factory.mktemp("cut") / "rows"
     file.write_bytes(b"\n".join(lines) + (b"\n" if ends else b""))
-    shards = split_into_shards([str(file)], "JSON", shard_bytes=piece)
+    shards = split_into_shards([str(file)], "JSON", root="/buckets", shard_bytes=piece)
     assert [shard.number for shard in shards] == list(range(len(shards)))
-    found = [(row.number, row.content) for shard in shards for row in rows(shard, "JSON")]
+    found = [(row.number, row.content) for shard in shards for row in rows(shard, "JSON", root="/buckets")]
     assert found == [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     assert sum(shard.size for shard in shards) == file.stat().st_size
 
@@ -262,6 +264,25 @@ def test_pieces_are_the_whole_file(tmp_path_factory: Any, lines: list[bytes], pi
 def test_a_file_of_records_is_one_shard(tmp_path: Path) -> None:
     file = tmp_path / "rows"
     file.write_bytes(framed(b"x" * 100) * 10)
-    assert split_into_shards([str(file)], "TF_RECORD", shard_bytes=10) == [
+    assert split_into_shards([str(file)], "TF_RECORD", root="/buckets", shard_bytes=10) == [
         Shard(0, str(file), 0, file.stat().st_size, 1)
     ]
+
+
+@pytest.mark.parametrize("swap", SWAPS)
+@pytest.mark.parametrize("size", ["whole", "pieces"])
+def test_an_input_that_becomes_a_link_is_not_read(tmp_path: Path, swap: Swap, size: str) -> None:
+    file = tmp_path / "buckets" / "mine" / "data" / "rows"
+    file.parent.mkdir(parents=True)
+    file.write_text("[1, 2]\n" * 4)
+    root, piece = str(tmp_path / "buckets"), 100 if size == "whole" else 7
+    shards = split_into_shards([str(file)], "JSON", root=root, shard_bytes=piece)
+    assert [row.content for shard in shards for row in rows(shard, "JSON", root=root)] == [b"[1, 2]"] * 4
+    swap(file, b"[6, 6]\n" * 4)
+    assert file.read_bytes() == b"[6, 6]\n" * 4
+    with pytest.raises(OSError, match="replaced by a link"):
+        list(rows(shards[0], "JSON", root=root))
+    with pytest.raises(OSError, match="replaced by a link"):
+        split_into_shards([str(file)], "JSON", root=root, shard_bytes=piece)
+    with pytest.raises(OSError, match="replaced by a link"):
+        BatchRun(plan(tmp_path, file), Doubles())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -119,19 +120,17 @@ class VersionProvisioner:
             container = container_of(version)
             if container is None:
                 names = self._loaders(version, snapshot)
-                packages = self._packages(version)
-                spec = self.spec(with_files, self._environment(version, packages, context), names[0])
-                spec = replace(spec, packages=packages)
+                with self._packages(version) as packages:
+                    spec = self.spec(with_files, self._environment(version, packages, context), names[0])
+                    spec = self.hosts.prepare(replace(spec, packages=packages))
             else:
                 names = (CONTAINER_LOADER,)
                 context.report(f"Looking for the image {container.image}.")
-                spec = self._container_spec(
-                    with_files, self._images().resolve_new(version, container, _reporter(context))
-                )
-            spec = self.hosts.prepare(spec)
+                image = self._images().resolve_new(version, container, _reporter(context))
+                spec = self.hosts.prepare(self._container_spec(with_files, image))
             host, served = self._host(version, spec, names, context, snapshot)
-            image = spec.container.image if spec.container is not None else ""
-            served = replace(served, site=spec.site, size=snapshot.size, image=image)
+            image_id = spec.container.image if spec.container is not None else ""
+            served = replace(served, site=spec.site, size=snapshot.size, image=image_id)
             try:
                 yield ProvisionedVersion(
                     files=snapshot.digest, served=served, host=host, spec=replace(spec, loader=served.loader)
@@ -217,13 +216,16 @@ class VersionProvisioner:
         if not owned:
             raise NotFoundError(f"There is no bucket {bucket} in project {version.project}.")
 
-    def _packages(self, version: Version) -> tuple[Package, ...]:
-        """Resolve the packages with the user's code."""
+    @contextmanager
+    def _packages(self, version: Version) -> Iterator[tuple[Package, ...]]:
+        """Copy the packages with the user's code. The copies last for the block."""
+        copies = self.hosts.folder(version.project, version.model, version.id) / "fetched"
         remedy = "Upload it, and create the version again."
-        request = PackageRequest(
-            project=version.project, copies=self._install_folder(version) / "fetched", remedy=remedy
-        )
-        return resolve_packages(version.body.get("packageUris", ()), self.deps.uri_resolver, request)
+        request = PackageRequest(project=version.project, copies=copies, remedy=remedy)
+        try:
+            yield resolve_packages(version.body.get("packageUris", ()), self.deps.uri_resolver, request)
+        finally:
+            shutil.rmtree(copies, ignore_errors=True)
 
     def _install_folder(self, version: Version) -> Path:
         return self.hosts.folder(version.project, version.model, version.id) / "install"

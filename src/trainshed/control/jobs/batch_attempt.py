@@ -92,6 +92,7 @@ class BatchAttemptBuilder:
             )
         return {
             "spec": render(spec, Path()),
+            "root": str(buckets),
             "inputs": [str(path) for path in paths],
             "names": {str(path): uri for path, uri in zip(paths, uris, strict=True)},
             "output": str(output),

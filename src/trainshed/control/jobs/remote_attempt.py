@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -62,6 +63,7 @@ class RemoteAttemptBuilder:
             containers=self._containers(job.project) if training.containers else None,
         )
         attempt = self.credentials.inject(spec)
+        shutil.rmtree(request.copies, ignore_errors=True)  # they are staged
         runtime = {} if training.containers else runtime_recipe(CATALOGUE[job.runtime])
         remote = RemoteSpec(runtime=runtime, packages=attempt.packages, credentials=attempt.credentials)
         return replace(attempt.spec, remote=remote)

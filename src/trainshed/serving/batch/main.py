@@ -38,6 +38,7 @@ class BatchPlan:
     """The plan of a batch prediction, read from one JSON file."""
 
     spec: ServingSpec
+    root: str  #: the folder of all buckets: no link below it is followed
     inputs: tuple[str, ...]  #: paths, in order
     names: Mapping[str, str]  #: the inputs' names for users, by path
     output: Path  #: folder for the results
@@ -51,6 +52,7 @@ class BatchPlan:
         plan = json.loads(path.read_bytes())
         return cls(
             spec=ServingSpec.from_json(plan["spec"]),
+            root=plan["root"],
             inputs=tuple(plan["inputs"]),
             names=plan["names"],
             output=Path(plan["output"]),
@@ -113,7 +115,7 @@ class BatchRun:
         path = self._plan.state / "shards.json"
         if path.exists():
             return [Shard(**shard) for shard in json.loads(path.read_bytes())]
-        shards = split_into_shards(self._plan.inputs, self._plan.data_format)
+        shards = split_into_shards(self._plan.inputs, self._plan.data_format, root=self._plan.root)
         with _atomic_file(path) as file:
             file.write(json.dumps([asdict(shard) for shard in shards]).encode())
         return shards
@@ -186,7 +188,7 @@ class BatchRun:
 
     def _batches(self, shard: Shard) -> Iterator[list[InputRow]]:
         batch: list[InputRow] = []
-        for row in rows(shard, self._plan.data_format):
+        for row in rows(shard, self._plan.data_format, root=self._plan.root):
             batch.append(row)
             if len(batch) == self._plan.batch_size:
                 yield batch

@@ -5,7 +5,9 @@ Line files are split at line ends. A record file is one shard.
 
 from __future__ import annotations
 
+import errno
 import gzip
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -45,23 +47,54 @@ class InputRow:
     read: int
 
 
-def split_into_shards(paths: Sequence[str], data_format: str, *, shard_bytes: int = SHARD_BYTES) -> list[Shard]:
+def open_input(path: str, root: str) -> BinaryIO:
+    """Open an input file. Below `root`, where jobs can put links to files of other projects, none is followed.
+
+    Raises `OSError`.
+    """
+    if not Path(path).is_relative_to(root):
+        return open(path, "rb", buffering=_CHUNK_BYTES)
+    parts = Path(path).relative_to(root).parts
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in parts[:-1]:
+            child = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            os.close(folder)
+            folder = child
+        fd = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
+    except OSError as exc:
+        if exc.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise OSError(exc.errno, "The input was replaced by a link, which is not followed", path) from exc
+        raise
+    finally:
+        os.close(folder)
+    return open(fd, "rb", buffering=_CHUNK_BYTES)
+
+
+def split_into_shards(
+    paths: Sequence[str], data_format: str, *, root: str, shard_bytes: int = SHARD_BYTES
+) -> list[Shard]:
     """The shards of files. Empty files have none."""
-    sizes = {path: Path(path).stat().st_size for path in paths}
+    sizes = {path: _size(path, root) for path in paths}
     shard_bytes = max(shard_bytes, -(-sum(sizes.values()) // MAX_SHARDS))
     shards: list[Shard] = []
     for path in paths:
         whole = data_format in RECORDS or sizes[path] <= shard_bytes
-        for start, end, first in [(0, sizes[path], 1)] if whole else _line_shards(Path(path), shard_bytes):
+        for start, end, first in [(0, sizes[path], 1)] if whole else _line_shards(path, root, shard_bytes):
             if end > start:
                 shards.append(Shard(len(shards), path, start, end, first))
     return shards
 
 
-def _line_shards(path: Path, shard_bytes: int) -> Iterator[tuple[int, int, int]]:
+def _size(path: str, root: str) -> int:
+    with open_input(path, root) as file:
+        return os.fstat(file.fileno()).st_size
+
+
+def _line_shards(path: str, root: str, shard_bytes: int) -> Iterator[tuple[int, int, int]]:
     """Start, end and first line number of shards that end at line ends."""
     start, line = 0, 1
-    with open(path, "rb") as file:
+    with open_input(path, root) as file:
         while True:
             lines, size = 0, 0
             while size < shard_bytes and (chunk := file.read(min(_CHUNK_BYTES, shard_bytes - size))):
@@ -76,9 +109,9 @@ def _line_shards(path: Path, shard_bytes: int) -> Iterator[tuple[int, int, int]]
             start, line = start + size, line + lines
 
 
-def rows(shard: Shard, data_format: str) -> Iterator[InputRow]:
+def rows(shard: Shard, data_format: str, *, root: str) -> Iterator[InputRow]:
     """The rows of a shard, without blank lines. Raises `BadMessageError` or `OSError` if a file is damaged."""
-    with open(shard.path, "rb", buffering=_CHUNK_BYTES) as file:
+    with open_input(shard.path, root) as file:
         if data_format in LINES:
             yield from _lines(file, shard)
             return
