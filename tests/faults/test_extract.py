@@ -237,14 +237,44 @@ def _bomb_headers(out: gzip.GzipFile) -> None:
         out.write(header.tobuf(tarfile.GNU_FORMAT))
 
 
-def _zip_members(path: Path) -> Path:
-    """A directory of 300,000 entries for one and the same content."""
-    entry = b"PK\x01\x02" + struct.pack("<HHHHHHIIIHHHHHII", 20, 20, 0, 0, 0, 33, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"a"
+ZIP_MEMBERS = 300_000
+
+
+def _zip_directory(path: Path, end: Callable[[int, int], bytes], *, members: int = ZIP_MEMBERS, note: int = 0) -> Path:
+    """A directory of many entries for one and the same content. `end` makes what follows, of its size and offset."""
+    fields = (20, 20, 0, 0, 0, 33, 0, 0, 0, 1, 0, note, 0, 0, 0, 0)
+    entry = b"PK\x01\x02" + struct.pack("<HHHHHHIIIHHHHHII", *fields) + b"a" + bytes(note)
     with path.open("wb") as out:
         out.write(b"PK\x03\x04" + struct.pack("<HHHHHIIIHH", 20, 0, 0, 0, 33, 0, 0, 0, 1, 0) + b"a")
-        out.write(entry * 300_000)
-        out.write(b"PK\x05\x06" + struct.pack("<HHHHIIH", 0, 0, 7, 7, len(entry) * 300_000, 31, 0))
+        out.write(entry * members)
+        out.write(end(len(entry) * members, 31))
     return path
+
+
+def _zip_end(count: int, size: int, offset: int, comment: bytes = b"") -> bytes:
+    return b"PK\x05\x06" + struct.pack("<HHHHIIH", 0, 0, count, count, size, offset, len(comment)) + comment
+
+
+def _zip64_end(count: int, size: int, offset: int) -> bytes:
+    fields = (44, 45, 45, 0, 0, count, count, size, offset)
+    return b"PK\x06\x06" + struct.pack("<QHHIIQQQQ", *fields) + b"PK\x06\x07" + struct.pack("<IQI", 0, offset + size, 1)
+
+
+ZIP_ENDS: dict[str, Callable[[int, int], bytes]] = {
+    "a count that is too small": lambda size, offset: _zip_end(7, size, offset),
+    "a count of nothing": lambda size, offset: _zip_end(0, size, offset),
+    "zip64": lambda size, offset: _zip64_end(ZIP_MEMBERS, size, offset) + _zip_end(0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF),
+    "zip64 behind a small plain end": lambda size, offset: (
+        _zip64_end(ZIP_MEMBERS, size, offset) + _zip_end(1, 47, offset)
+    ),
+    "zip64 behind a plain end of nothing": lambda size, offset: (
+        _zip64_end(ZIP_MEMBERS, size, offset) + _zip_end(0, 0, 0)
+    ),
+    "zip64 with a count that is too small": lambda size, offset: _zip64_end(1, size, offset) + _zip_end(1, 47, offset),
+    "zip64 before the longest comment": lambda size, offset: (
+        _zip64_end(ZIP_MEMBERS, size, offset) + _zip_end(1, 47, offset, b"c" * 0xFFFF)
+    ),
+}
 
 
 @pytest.mark.fault("F35")
@@ -254,11 +284,29 @@ def test_a_bomb_is_refused_in_little_memory(tmp_path: Path, into: Path, bomb: Ca
 
 
 @pytest.mark.fault("F35")
-def test_a_zip_of_countless_members_is_refused_in_little_memory(tmp_path: Path, into: Path) -> None:
-    _refused_in_little_memory(_zip_members(tmp_path / "bomb.zip"), into, members=Limits().members)
+@pytest.mark.parametrize("end", list(ZIP_ENDS))
+def test_a_zip_of_countless_members_is_refused_in_little_memory(tmp_path: Path, into: Path, end: str) -> None:
+    archive = _zip_directory(tmp_path / "bomb.zip", ZIP_ENDS[end])
+    said = _refused_in_little_memory(archive, into, members=Limits().members)
+    assert "holds more than 20000 members" in said or "larger than a package may be (zip64)" in said
 
 
-def _refused_in_little_memory(archive: Path, into: Path, *, members: int) -> None:
+def test_a_zip_of_few_members_with_a_vast_directory_is_refused(tmp_path: Path) -> None:
+    archive = _zip_directory(
+        tmp_path / "bomb.zip", lambda size, offset: _zip_end(600, size, offset), members=600, note=60_000
+    )
+    with pytest.raises(BadArchiveError, match="directory of more than 33554432 bytes"):
+        check(str(archive))
+
+
+def test_a_zip_whose_directory_begins_before_the_file_is_refused(tmp_path: Path) -> None:
+    archive = _zip_directory(tmp_path / "bomb.zip", lambda size, offset: _zip_end(1, 10 * size, 0), members=1)
+    with pytest.raises(BadArchiveError, match="directory is missing"):
+        check(str(archive))
+
+
+def _refused_in_little_memory(archive: Path, into: Path, *, members: int) -> str:
+    """Returns what the extractor said."""
     code = (
         "import sys\n"
         "from trainshed.node.archives.extract import BadArchiveError, Limits, extract\n"
@@ -282,6 +330,7 @@ def _refused_in_little_memory(archive: Path, into: Path, *, members: int) -> Non
     )
     assert done.returncode == 7, done.stderr
     assert sum(path.stat().st_size for path in into.rglob("*")) < 64 << 20
+    return done.stdout
 
 
 def test_limits_can_be_set(tmp_path: Path, into: Path) -> None:

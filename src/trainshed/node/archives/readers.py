@@ -28,7 +28,12 @@ _KIND_NAMES = {
     b"S": "a sparse file",
 }
 _ZIP_END = b"PK\x05\x06"
+_ZIP_END_BYTES = 22  #: without the comment
+_ZIP_END_MAX_BYTES = _ZIP_END_BYTES + (1 << 16)
 _ZIP_ENTRY = b"PK\x01\x02"
+_ZIP64_LOCATOR = b"PK\x06\x07"
+_ZIP_LOCATOR_BYTES = 20
+_ZIP_DIRECTORY_MAX_BYTES = 32 << 20  #: room for `MAX_MEMBERS` names of the longest kind, not for their comments
 
 
 class BadArchiveError(Exception):
@@ -198,9 +203,9 @@ def _records(data: bytes, label: str) -> dict[str, bytes]:
 
 
 def zip_members(file: IO[bytes], label: str, max_members: int) -> Iterator[Member]:
-    """The members, in the order of the directory. Raises `BadArchiveError` if there are too many, or one is neither
-    file nor folder. Propagates errors of `zipfile`, also when a member is read."""
-    _check_count(file, label, max_members)
+    """The members, in the order of the directory. Raises `BadArchiveError` if there are too many, the directory is too
+    large, or a member is neither file nor folder. Propagates errors of `zipfile`, also when a member is read."""
+    _check_directory(file, label, max_members)
     with zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
             yield from _zip_member(archive, info)
@@ -223,25 +228,42 @@ def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[Mem
         yield Member(name, False, (info.external_attr >> 16) or 0o644, content.read)
 
 
-def _check_count(file: IO[bytes], label: str, max_members: int) -> None:
-    """Count the members without keeping the directory: a million names would not fit into memory."""
+def _check_directory(file: IO[bytes], label: str, max_members: int) -> None:
+    """Check the directory before `zipfile` reads all of it: a million names would not fit into memory.
+
+    Trusts no count: the entries themselves are counted, at the place where `zipfile` will look for them.
+    """
     size = file.seek(0, 2)
-    file.seek(max(0, size - (1 << 16) - 22))
+    file.seek(max(0, size - _ZIP_LOCATOR_BYTES - _ZIP_END_MAX_BYTES))
     tail = file.read()
-    end_offset = tail.rfind(_ZIP_END)
-    if end_offset < 0 or len(tail) - end_offset < 22:
+    end_offset = tail.rfind(_ZIP_END, max(0, len(tail) - _ZIP_END_MAX_BYTES))
+    if end_offset < 0 or len(tail) - end_offset < _ZIP_END_BYTES:
         raise BadArchiveError("The archive %s is cut short: its directory is missing." % label)
     directory_bytes, start = struct.unpack_from("<II", tail, end_offset + 12)
-    if 0xFFFFFFFF in (directory_bytes, start) or struct.unpack_from("<H", tail, end_offset + 10)[0] == 0xFFFF:
+    located = tail[max(0, end_offset - _ZIP_LOCATOR_BYTES) : end_offset].startswith(_ZIP64_LOCATOR)
+    count = struct.unpack_from("<H", tail, end_offset + 10)[0]
+    if located or 0xFFFFFFFF in (directory_bytes, start) or count == 0xFFFF:
+        # `zipfile` takes a zip64 directory instead, whatever the plain one says
         raise BadArchiveError("The archive %s is larger than a package may be (zip64)." % label)
     end = size - len(tail) + end_offset
     position = end - directory_bytes
-    for count in range(max_members + 2):
-        file.seek(max(0, position))
+    if position < 0:
+        raise BadArchiveError("The archive %s is cut short: its directory is missing." % label)
+    if directory_bytes > _ZIP_DIRECTORY_MAX_BYTES:
+        raise BadArchiveError(
+            "The archive %s has a directory of more than %d bytes." % (label, _ZIP_DIRECTORY_MAX_BYTES)
+        )
+    _check_count(file, (position, end), label, max_members)
+    file.seek(0)
+
+
+def _check_count(file: IO[bytes], directory: tuple[int, int], label: str, max_members: int) -> None:
+    position, end = directory
+    for count in range(max_members + 1):
+        file.seek(position)
         header = file.read(46)
         if position >= end or len(header) < 46 or not header.startswith(_ZIP_ENTRY):
-            break
+            return  # `zipfile` goes no further either
         if count == max_members:
             raise BadArchiveError("The archive %s holds more than %d members." % (label, max_members))
         position += 46 + sum(struct.unpack_from("<HHH", header, 28))
-    file.seek(0)
