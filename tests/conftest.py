@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,10 @@ from trainshed.testing.processes.servers import RunningServer
 
 settings.register_profile("patient", deadline=None)  # a slow machine is not a failure
 settings.load_profile("patient")
+
+# Some machines turn off the writing of bytecode. Then each process that a test starts compiles all that it imports.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A suite in the background has SIGINT ignored, and with it every process that a test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)

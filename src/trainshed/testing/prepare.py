@@ -1,5 +1,7 @@
 """Builds what tests share: runtimes, Ray, JupyterLab, models and the base image of containers, all in `.cache`.
 
+It also compiles the test modules, which pytest otherwise does again in each of its processes.
+
 Idempotent.
 
 python -m trainshed.testing.prepare
@@ -7,6 +9,7 @@ python -m trainshed.testing.prepare
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,7 +24,7 @@ from trainshed.runtimes.catalogue import CATALOGUE, NOTEBOOK, Runtime
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.pythons import Pythons
 from trainshed.runtimes.uv import find_uv
-from trainshed.testing.cache import CONTAINERS, RUNTIMES
+from trainshed.testing.cache import CACHE, CONTAINERS, RUNTIMES
 from trainshed.testing.clusters.containers import Podman
 from trainshed.testing.clusters.ray import PYTHON, RAY_VERSION, ray_environment
 from trainshed.testing.workloads.saved_models import saved_models
@@ -41,8 +44,12 @@ def steps() -> Mapping[str, Callable[[], object]]:
         names.get(each.name, f"runtime {each.name}"): _runtime_build(each, uv, pythons)
         for each in sorted(available, key=lambda each: -each.unpacked_mb)
     }
-    others = {"Ray cluster": lambda: ray_environment(RUNTIMES), "models": saved_models, "base image": _build_base_image}
-    return builds | others
+    return builds | {
+        "Ray cluster": lambda: ray_environment(RUNTIMES),
+        "models": saved_models,
+        "base image": _build_base_image,
+        "test modules": _compile_tests,
+    }
 
 
 def prepare(builds: Mapping[str, Callable[[], object]], tell: Callable[[str], None]) -> list[str]:
@@ -72,6 +79,11 @@ def _runtime_build(runtime: Runtime, uv: Path, pythons: Pythons) -> Callable[[],
 def _build_base_image() -> None:
     with tempfile.TemporaryDirectory() as config:
         Podman(CONTAINERS, Path(config)).base()
+
+
+def _compile_tests() -> None:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-qq"]
+    subprocess.run(command, cwd=CACHE.parent, check=True, stdout=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":

@@ -25,5 +25,12 @@ def test_each_build_is_told_of_and_a_failure_stops_no_other() -> None:
 def test_all_that_tests_share_is_built() -> None:
     names = set(steps())
     runtimes = {f"runtime {name}" for name in CATALOGUE}
-    assert names - runtimes == {"runtime notebook", "bridge to Ray", "Ray cluster", "models", "base image"}
+    assert names - runtimes == {
+        "runtime notebook",
+        "bridge to Ray",
+        "Ray cluster",
+        "models",
+        "base image",
+        "test modules",
+    }
     assert {"runtime 2.21", "runtime 2.15", "runtime python"} <= names
