@@ -87,6 +87,7 @@ docs: $(ENV_DEV) $(ENV_DOCS)
 screenshots: $(ENV_DEV)
 	bash tests/needs.sh pngquant
 	$(BIN)/python docs/site/screenshots.py
+	$(BIN)/python docs/site/demo_picture.py
 
 # The wheel in dist/.
 wheel: $(STAMP)
