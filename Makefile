@@ -34,7 +34,7 @@ test: $(ENV_DEV)
 	bash tests/needs.sh
 	$(BIN)/python -m trainshed.testing.prepare
 	@ready=$$(date +%s); $(MAKE) --no-print-directory lint && linted=$$(date +%s) || exit 1; \
-	$(BIN)/python -m pytest -m "not soak" -q -n 2 --dist loadfile --no-loadscope-reorder --durations=10; code=$$?; \
+	$(BIN)/python -m pytest -m "not soak" -q -n 3 --dist loadfile --no-loadscope-reorder --durations=10; code=$$?; \
 	echo "Set-up: $$((ready - $(START))) s. Lint: $$((linted - ready)) s. Tests: $$(($$(date +%s) - linted)) s."; exit $$code
 
 # What needs nothing but Python: no PostgreSQL, no browser, no containers, no TensorFlow.

@@ -94,7 +94,7 @@ def framework_server(tmp_path_factory: pytest.TempPathFactory, podman: Podman) -
 
 
 class FileScheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """Each of the two processes takes the next file when it is free. Files that share a cluster go to one process."""
+    """Each process takes the next file when it is free. Files that share a cluster go to one process."""
 
     def _split_scope(self, nodeid: str) -> str:
         return work_unit(super()._split_scope(nodeid))

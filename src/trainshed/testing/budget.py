@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-#: In both processes together. With lint, a run ends within twelve minutes.
+#: In all processes together. With lint, a run ends within twelve minutes.
 FOLDER_BUDGETS_S = {
     "tests/e2e": 600.0,
     "tests/faults": 240.0,
