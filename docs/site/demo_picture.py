@@ -5,6 +5,7 @@ python docs/site/demo_picture.py    # some minutes on two cores, with the runtim
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 import sys
@@ -55,7 +56,7 @@ def shown_lines(output: str) -> list[str]:
 
 def picture(lines: list[str]) -> str:
     """Draw a terminal. The fonts are the reader's own: the picture names no other host."""
-    console = Console(record=True, width=WIDTH, file=tempfile.TemporaryFile("w"), force_terminal=True, highlight=False)
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, highlight=False)
     console.print(Text("$ trainshed demo", style="bold green"))
     for line in lines:
         text = Text(line)
