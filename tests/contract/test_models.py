@@ -395,6 +395,7 @@ def rival(side: int, name: str) -> Callable[[Model, Sequence[Version]], ModelCha
     return decide
 
 
+@pytest.mark.fault("F17")
 def test_a_database_of_the_first_schema_moves_up(bare_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     database, first = bare_database, database_module._migrations()[:1]
     with monkeypatch.context() as patch:

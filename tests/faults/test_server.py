@@ -263,7 +263,7 @@ def small_home(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path / "home"
 
 
-@pytest.mark.fault("F16")
+@pytest.mark.fault("F10", "F16")
 @pytest.mark.parametrize("left_bytes", [0, 512 << 10], ids=["nothing is free", "512 kB are free"])
 def test_a_start_on_a_full_disk_is_refused_and_changes_nothing(small_home: Path, left_bytes: int) -> None:
     server = RunningServer(small_home).start()
@@ -286,7 +286,7 @@ def test_a_start_on_a_full_disk_is_refused_and_changes_nothing(small_home: Path,
     assert server.start().stop() == 0
 
 
-@pytest.mark.fault("F05")
+@pytest.mark.fault("F05", "F17")
 def test_a_database_from_the_future_is_refused(own_server: RunningServer) -> None:
     import sqlite3
 
