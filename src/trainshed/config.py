@@ -56,7 +56,8 @@ class Settings:
     max_connections: int = _setting(
         4000,
         "Most open connections, at most half of the open files that the system allows. At this number, a new "
-        "one takes the place of the one that is idle the longest.",
+        "one takes the place of the one that is idle the longest. The tunnels of the proxy for trainers are counted "
+        "apart, at most an eighth of the open files.",
     )
     max_connections_per_address: int = _setting(500, "The same for an address not of loopback or `reverse_proxies`.")
     reverse_proxies: str = _setting(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import json
 import logging
@@ -27,6 +28,7 @@ import psutil
 import uvloop
 
 from trainshed import __version__
+from trainshed.api.acceptor import Acceptor
 from trainshed.api.app import Api
 from trainshed.api.listener import listener_config
 from trainshed.api.ml.fast_path import FastPath
@@ -69,8 +71,10 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
     egress = machine_egress(machine.https_proxy, machine.no_proxy) if serves_gs else None
     os.umask(0o077)
     share_arenas()
+    open_files = raise_limit()
+    tunnels = Connections(maximum=min(settings.max_connections, open_files // 8))  # each has two descriptors
     connections = Connections(
-        maximum=min(settings.max_connections, raise_limit() // 2),
+        maximum=min(settings.max_connections, open_files // 2),
         per_address=settings.max_connections_per_address,
         exempt=ExemptAddresses(settings.reverse_proxies),
     )
@@ -105,7 +109,7 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
                 _run(
                     app,
                     application,
-                    _Endpoints(http, tls, certificates, connections),
+                    _Endpoints(http, tls, certificates, connections, tunnels),
                     interception,
                     lambda: ready(info),
                 )
@@ -296,6 +300,7 @@ class _Endpoints:
     tls: socket.socket
     certificates: Certificates
     connections: Connections
+    tunnels: Connections  #: of the proxy
 
 
 async def _run(
@@ -308,19 +313,28 @@ async def _run(
     fast_path = _fast_path(app, application.services.server)
     connections, certificates = endpoints.connections, endpoints.certificates
     config = partial(listener_config, fast_path=fast_path, connections=connections)
-    plain = Listener(config(app))
-    secure = Listener(config(app, certificate=(certificates.chain, certificates.key)))
+    own = config(app)
+    plain, secure = Listener(own), Listener(own)
+    context = tls_context(certificates.chain, certificates.key)
+    create: Callable[[], asyncio.Protocol] = partial(secure.protocol, own)
     proxy = None
     if interception is not None:
-        cased = with_header_case(app)
-        intercepted = config(cased, idle_shutdown_s=SHUTDOWN_TIMEOUT_S)
-        names, inner = interception.sni_contexts, partial(secure.protocol, intercepted)
-        secure.accept_tls(connections, sni_callback=names.choose, choose=lambda own: SniProtocol(names, own, inner))
+        intercepted = config(with_header_case(app), idle_shutdown_s=SHUTDOWN_TIMEOUT_S)
+        names = interception.sni_contexts
+        context.sni_callback = names.choose
+        create = partial(SniProtocol, names, create, partial(secure.protocol, intercepted))
         proxy = ConnectProxy(
-            tls=interception.tls, inner=partial(plain.protocol, intercepted), egress=interception.egress
+            tls=interception.tls,
+            inner=partial(plain.protocol, intercepted),
+            egress=interception.egress,
+            tunnels=endpoints.tunnels,
         )
-    else:
-        secure.accept_tls(connections)
+    acceptors = [
+        Acceptor(endpoints.http, connections, partial(plain.protocol, own)),
+        Acceptor(endpoints.tls, connections, create, context=context),
+    ]
+    if proxy is not None and interception is not None:
+        acceptors.append(Acceptor(interception.listener, endpoints.tunnels, proxy.protocol))
     stopping = 0
     deadline = ExitDeadline()
 
@@ -328,8 +342,8 @@ async def _run(
         nonlocal stopping
         stopping += 1
         deadline.set(SHUTDOWN_GRACE_S if stopping == 1 else AT_ONCE_GRACE_S)
-        if proxy is not None:
-            proxy.stop()
+        for acceptor in acceptors:
+            acceptor.stop()
         for server in (plain, secure):
             server.stop(at_once=stopping > 1)
 
@@ -337,12 +351,14 @@ async def _run(
         asyncio.get_running_loop().add_signal_handler(number, stop)
     with application.running():
         async with asyncio.TaskGroup() as group:
-            for server, listener in ((plain, endpoints.http), (secure, endpoints.tls)):
-                group.create_task(server.serve(sockets=[listener]))
+            for server in (plain, secure):
+                group.create_task(server.serve(sockets=[]))  # it accepts nothing itself
             while not (plain.is_ready and secure.is_ready) and not stopping:
                 await asyncio.sleep(0.01)
-            if proxy is not None and interception is not None and not stopping:
-                await proxy.start(interception.listener)
+            if not stopping:
+                for acceptor in acceptors:
+                    acceptor.start()
+            gc.freeze()  # what exists now stays, and the event loop need not stop for the collector to traverse it
             LOG.info("server.ready")
             ready()
         if proxy is not None:

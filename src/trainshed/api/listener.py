@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from trainshed.api.ml.fast_path import FastPath
-from trainshed.api.uvicorn_adapter import TimedProtocol
+from trainshed.api.uvicorn_adapter import IDLE_SHUTDOWN_TIMEOUT_S, TimedProtocol
 from trainshed.connections import DEFAULT_MAX, Connections
 
 HEADERS_TIMEOUT_S = 15  #: from the start of a connection, or the last response on it, to the end of the next headers
@@ -21,14 +20,12 @@ def listener_config(
     *,
     fast_path: FastPath | None,
     connections: Connections,
-    certificate: tuple[Path, Path] | None = None,
-    idle_shutdown_s: float | None = None,
+    idle_shutdown_s: float = IDLE_SHUTDOWN_TIMEOUT_S,
 ) -> uvicorn.Config:
-    """The configuration of a listener. With a certificate and its key, it serves TLS.
+    """The configuration of a listener.
 
     Without `fast_path`, uvicorn serves with what it documents. Its other protocol is used then: it limits the size of
-    headers by itself, and the number of connections alone. With `idle_shutdown_s`, idle connections are aborted so long
-    after the start of a shutdown.
+    headers by itself, and the number of connections alone. A shutdown aborts idle connections after `idle_shutdown_s`.
     """
     protocol: Any = "h11"
     if fast_path is not None:
@@ -45,6 +42,4 @@ def listener_config(
         # uvicorn's own limit counts connections, idle ones too, and lets nobody in when it is reached
         limit_concurrency=DEFAULT_MAX if fast_path is None else None,
         h11_max_incomplete_event_size=65_536,
-        ssl_certfile=certificate[0] if certificate else None,
-        ssl_keyfile=str(certificate[1]) if certificate else None,
     )

@@ -9,19 +9,18 @@ server, and is used with any version.
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import shlex
-import ssl
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
 
 from trainshed.api.ml.fast_path import FastPath, FastPathExchange
-from trainshed.api.tls import TlsHandshake
 from trainshed.connections import Connections, address_of
 
 ProtocolFactory = Callable[..., asyncio.Protocol]
@@ -61,7 +60,7 @@ else:  # another version may not have it
 SERVER_NAMES = ("capture_signals", "config", "started", "should_exit", "force_exit", "server_state.connections")
 
 #: Of the configuration, once it is loaded.
-CONFIG_NAMES = ("load", "loaded", "http_protocol_class", "ssl")
+CONFIG_NAMES = ("load", "loaded", "http_protocol_class")
 
 #: Arguments of any of uvicorn's protocols, by name.
 PROTOCOL_ARGUMENTS = ("config", "server_state", "app_state")
@@ -85,6 +84,7 @@ MAX_UNAUTHENTICATED_BODY_TIMEOUT_S = 60.0
 HALF_CLOSE_TIMEOUT_S = 10.0  #: for a client that still sends what was refused
 MAX_UNREAD_BYTES = 128 << 20  #: that such a client may still send
 CHECK_INTERVAL_S = 5.0
+IDLE_SHUTDOWN_TIMEOUT_S = 0.2  #: for an idle client to close its side of a TLS connection when the server ends
 MAX_HEADERS_BYTES = 65_536
 MAX_HEADERS = 100
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -119,28 +119,6 @@ class Listener(uvicorn.Server):
         create = cast("ProtocolFactory", config.http_protocol_class)
         return create(config=config, server_state=self.server_state, app_state={})
 
-    def accept_tls(
-        self,
-        connections: Connections,
-        *,
-        sni_callback: Callable[[ssl.SSLObject, str | None, ssl.SSLContext], None] | None = None,
-        choose: Callable[[Callable[[], asyncio.Protocol]], asyncio.Protocol] = lambda own: own(),
-    ) -> None:
-        """Make the handshakes of a TLS listener ours. `choose` creates its protocols, and gets the factory of its own.
-
-        uvicorn's handshakes are not counted, and may take a minute.
-        """
-        self.config.load()
-        create_own = cast("ProtocolFactory", self.config.http_protocol_class)
-        context, self.config.ssl = self.config.ssl, None
-        assert context is not None
-        context.sni_callback = sni_callback
-
-        def create(**options: Any) -> asyncio.Protocol:
-            return TlsHandshake(context, connections, partial(choose, partial(create_own, **options)))
-
-        self.config.http_protocol_class = cast("type[asyncio.Protocol]", create)
-
 
 class _HalfClosing:
     """A transport for uvicorn, whose `close` lets the client read the response to a request that it still sends.
@@ -150,7 +128,8 @@ class _HalfClosing:
 
     def __init__(self, transport: asyncio.Transport, protocol: TimedProtocol) -> None:
         self._transport = transport
-        self._protocol = protocol
+        self._protocol = weakref.ref(protocol)
+        self.half_closed = False
         self.write = transport.write
         self.writelines = transport.writelines
 
@@ -158,10 +137,11 @@ class _HalfClosing:
         return getattr(self._transport, name)
 
     def is_closing(self) -> bool:
-        return self._protocol.half_closed or self._transport.is_closing()
+        return self.half_closed or self._transport.is_closing()
 
     def close(self) -> None:
-        if not self._protocol.half_close():
+        protocol = self._protocol()
+        if protocol is None or not protocol.half_close():
             self._transport.close()
 
 
@@ -175,7 +155,7 @@ class TimedProtocol(HttpToolsProtocol):
         *args: Any,
         fast_path: FastPath,
         connections: Connections,
-        idle_shutdown_s: float | None = None,
+        idle_shutdown_s: float = IDLE_SHUTDOWN_TIMEOUT_S,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -184,7 +164,8 @@ class TimedProtocol(HttpToolsProtocol):
         self._idle_shutdown_s = idle_shutdown_s
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(cast("asyncio.Transport", _HalfClosing(transport, self)))
+        self._half_closing = _HalfClosing(transport, self)
+        super().connection_made(cast("asyncio.Transport", self._half_closing))
         self._last_active = self._last_written = self._began = self.loop.time()
         self._headers_size, self._last_bytes = 0, b""
         self._received = 0  #: bytes since the headers of the request
@@ -194,7 +175,9 @@ class TimedProtocol(HttpToolsProtocol):
         self._unwritten = 0  #: bytes in the write buffer at the last check
         self.waiter: asyncio.Future[Any] | None = None  #: resolves to None when the client disconnects
         self.gone = False
-        self._check_timer: asyncio.TimerHandle = self.loop.call_later(CHECK_INTERVAL_S, self._check)
+        # connections that were opened together are not closed together
+        first_check_s = CHECK_INTERVAL_S * random.random()  # noqa: S311  nobody gains by guessing it
+        self._check_timer: asyncio.TimerHandle = self.loop.call_later(first_check_s, self._check)
         if not self._table.add(self, address_of(transport)):
             transport.abort()
 
@@ -258,7 +241,8 @@ class TimedProtocol(HttpToolsProtocol):
         """Send no more, and discard what arrives for a while. Returns False if the client is to send nothing more."""
         if self.half_closed or not self._incomplete or self.gone or self.transport.is_closing():
             return self.half_closed
-        self.half_closed, self._received = True, 0
+        self.half_closed = self._half_closing.half_closed = True
+        self._received = 0
         if self.transport.can_write_eof():  # not with TLS: the client closes then
             self.transport.write_eof()
         self.flow.resume_reading()
@@ -299,14 +283,15 @@ class TimedProtocol(HttpToolsProtocol):
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
         super().connection_lost(exc)
+        self.cycle = self.scope = None  # type: ignore[assignment]  # they refer to it, and nothing is to wait for gc
 
     def shutdown(self) -> None:
-        idle = self._between_requests
+        idle = self._between_requests and not self.transport.get_write_buffer_size()
         if self.half_closed:
             self.transport.abort()
             return
         super().shutdown()
-        if idle and self._idle_shutdown_s is not None:  # an idle client may not read that its connection ends
+        if idle:  # its client may not read that the connection ends, and TLS waits for it
             self.loop.call_later(self._idle_shutdown_s, self.transport.abort)
 
     @property

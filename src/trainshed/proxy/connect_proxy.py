@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -30,11 +29,10 @@ from trainshed.proxy.interception import InterceptedConnection, error_response
 
 LOG = logging.getLogger("trainshed.proxy")
 SHUTDOWN_TIMEOUT_S = 1.0  #: for the client's TLS close_notify; a busy client may not send it
-MAX_TUNNELS = 1000  #: and connections that may become one; those to this server are counted there
 
 
 def tls_context(chain: Path, key: Path) -> ssl.SSLContext:
-    """Return the TLS context with the certificate for Google's hosts."""
+    """Return the context of a TLS server with this certificate."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(chain, key)
     context.set_alpn_protocols(["http/1.1"])
@@ -61,30 +59,28 @@ class _Tunnel:
         self._task = task
 
     def evict(self) -> None:
-        LOG.info("proxy.closed reason=There are %d connections, and this one was idle the longest.", MAX_TUNNELS)
+        LOG.debug("proxy.closed reason=There are too many tunnels, and this one was idle the longest.")
         self._task.cancel()
 
 
 class ConnectProxy:
-    """Call `start`, then `stop` to accept no more connections, then `close` to end the open ones."""
+    """Serves connections that others accept. Call `close` to end them."""
 
-    def __init__(self, *, tls: ssl.SSLContext, inner: Callable[[], asyncio.Protocol], egress: Egress) -> None:
+    def __init__(
+        self, *, tls: ssl.SSLContext, inner: Callable[[], asyncio.Protocol], egress: Egress, tunnels: Connections
+    ) -> None:
+        """`tunnels` counts tunnels and connections that may become one; those to this server are counted there."""
         self._tls = tls
         self._inner = inner  #: creates the server's own HTTP protocol, once per connection
         self._egress = egress
-        self._tunnels = Connections(maximum=MAX_TUNNELS)
+        self._tunnels = tunnels
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
 
-    async def start(self, listener: socket.socket) -> None:
-        self._server = await asyncio.start_server(self._serve, sock=listener, limit=MAX_HEAD_BYTES)
-
-    def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
+    def protocol(self) -> asyncio.Protocol:
+        """Create a protocol for a connection."""
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=MAX_HEAD_BYTES), self._serve)
 
     async def close(self) -> None:
-        self.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -109,12 +105,14 @@ class ConnectProxy:
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tunnel: _Tunnel) -> None:
         host, port = await read_request(reader)
+        self._tunnels.use(tunnel)
         name = served_name(host)
         if name is not None and port == HTTPS_PORT:
             await self._intercept(writer, name, tunnel)
             return
         upstream = await self._egress.connect(host, port)
         writer.write(ESTABLISHED)
+        self._tunnels.use(tunnel)
         await forward((reader, writer), upstream, lambda: self._tunnels.use(tunnel))
 
     async def _intercept(self, writer: asyncio.StreamWriter, name: str, tunnel: _Tunnel) -> None:

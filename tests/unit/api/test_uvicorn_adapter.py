@@ -6,14 +6,17 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import gc
 import inspect
 import socket
 import subprocess
 import sys
+import weakref
 from typing import cast
 
 import pytest
 import uvicorn
+import uvloop
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from uvicorn import Config
@@ -178,6 +181,41 @@ def test_a_silent_client_is_let_go(monkeypatch: pytest.MonkeyPatch, sent: bytes)
     monkeypatch.setattr(uvicorn_adapter, "CHECK_INTERVAL_S", 0.05)
     monkeypatch.setattr(uvicorn_adapter, "BODY_TIMEOUT_S", 0.5)
     assert asyncio.run(_let_go(sent))
+
+
+async def _closed(sent: bytes) -> bool:
+    """Whether nothing is left of a connection that is closed, without a run of the garbage collector."""
+    config, state = Config(Trusting(), lifespan="off", log_config=None), ServerState()
+    config.load()
+    made: list[weakref.ref[TimedProtocol]] = []
+
+    def create() -> TimedProtocol:
+        protocol = TimedProtocol(config, state, {}, fast_path=FAST_PATH, connections=Connections())
+        made.append(weakref.ref(protocol))
+        return protocol
+
+    server = await asyncio.get_running_loop().create_server(create, "127.0.0.1", 0)
+    async with server, asyncio.timeout(90):
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(sent)
+        if sent.endswith(b"\r\n\r\n"):
+            await reader.readuntil(b"done")
+        writer.close()
+        await writer.wait_closed()
+        while not made or made[0]() is not None:
+            await asyncio.sleep(0.01)
+    return True
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nhost: loc", b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"])
+def test_a_closed_connection_leaves_nothing_to_the_garbage_collector(sent: bytes) -> None:
+    """A collection stops the event loop, and is the longer the more connections there are."""
+    gc.disable()
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            assert runner.run(_closed(sent))
+    finally:
+        gc.enable()
 
 
 class Trusting:
