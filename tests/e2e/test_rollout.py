@@ -6,10 +6,13 @@ import http.client
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +25,9 @@ from trainshed.testing.processes.servers import Caller, RunningServer
 from trainshed.testing.workloads.deployer import Deployer
 
 SAYS = "return [{word!r}] * len(instances)"
+LATER = "sum(row) if len(row) < 3 else -1 for row in instances"
 THREADS = 4
+REPLAYS = 50  #: more than the server has threads for other requests
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +142,7 @@ def test_a_replay_shows_what_another_version_says(framework_server: RunningServe
     server = framework_server
     model = Deployer(server, "replays", tmp_path, model="sums")
     model.deploy_routine("v1", answer="return [sum(row) for row in instances]")
-    model.deploy_routine("v2", answer="return [sum(row) if len(row) < 3 else -1 for row in instances]")
+    model.deploy_routine("v2", answer=f"return __import__('time').sleep(0.1) or [{LATER}]")
     logging = {"samplingPercentage": 1.0, "bigqueryTableName": f"gs://{model.bucket}/requests"}
     patch = f"{model.path}/versions/v1?updateMask=requestLoggingConfig"
     model.finish(server.call("PATCH", patch, {"requestLoggingConfig": logging}))
@@ -155,6 +160,30 @@ def test_a_replay_shows_what_another_version_says(framework_server: RunningServe
         "POST", f"/trainshed{model.path}/versions/v2:replay", token=server.token, body={"count": 0}
     )
     assert (status, "whole number" in json.dumps(answer)) == (400, True)
+    _check_many_replays(model)
+
+
+def _check_many_replays(model: Deployer) -> None:
+    """Many replays at once: most are refused, and other requests do not wait behind the rest."""
+    server = model.server
+    outcomes: list[tuple[int, float]] = []
+
+    def replay() -> None:
+        began = time.monotonic()
+        path = f"/trainshed{model.path}/versions/v2:replay"
+        status, _ = Caller(server.url)("POST", path, token=server.token, body={"count": 4})
+        outcomes.append((status, time.monotonic() - began))
+
+    with ThreadPoolExecutor(REPLAYS) as pool:
+        replays = [pool.submit(replay) for _ in range(REPLAYS)]
+        eventually(lambda: [status for status, _ in outcomes], lambda statuses: 429 in statuses)
+        began = time.monotonic()
+        server.call("GET", f"/v1/projects/{model.project}/jobs")
+        waited_s = time.monotonic() - began
+        for each in replays:
+            each.result()
+    assert {status for status, _ in outcomes} == {200, 429}
+    assert waited_s < statistics.median(seconds for status, seconds in outcomes if status == 200)
 
 
 def test_gcloud_predicts(digits: Deployer, tmp_path: Path) -> None:

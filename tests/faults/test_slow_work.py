@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from trainshed.config import Home
+from trainshed.server import SHUTDOWN_GRACE_S
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.testing.eventually import eventually
@@ -31,6 +33,7 @@ BUCKET = "slow-work"
 ATTACKERS = 50
 T0 = 1_763_000_000_000_000
 TB = 1 << 40
+MANY_FILES = 20_000
 #: 64 terms, each of which costs a search of every line and none of which decides before the last
 FILTER = " AND ".join([*(f'jsonPayload.message=~"l?o?s?s? [0-9]{{1,{n}}}"' for n in range(1, 64)), "nowhere"])
 QUERY = json.dumps({"resourceNames": [f"projects/{PROJECT}"], "filter": FILTER}).encode()
@@ -38,7 +41,7 @@ QUERY = json.dumps({"resourceNames": [f"projects/{PROJECT}"], "filter": FILTER})
 
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server with a sparse file of 1 TB in a bucket, a long log, and a log of 1 TB."""
+    """A server with a sparse file of 1 TB and a large folder in a bucket, a long log, and a log of 1 TB."""
     home = tmp_path_factory.mktemp("attacked") / "home"
     server = RunningServer(home).start()
     server.call("POST", f"/storage/v1/b?project={PROJECT}", {"name": BUCKET})
@@ -46,6 +49,9 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer
     sparse = home / "buckets" / BUCKET / "sparse"
     sparse.touch()
     os.truncate(sparse, TB)
+    (home / "buckets" / BUCKET / "many").mkdir()
+    for number in range(MANY_FILES):
+        (home / "buckets" / BUCKET / "many" / str(number)).touch()
     with closing(Database(Home(home).database)) as database:
         jobs = JobStore(database)
         long = WrittenJob(jobs, Home(home), project=PROJECT, job_id="long", created_us=T0)
@@ -133,6 +139,12 @@ def test_a_log_of_a_terabyte_is_read_like_a_short_one(attacked: RunningServer, q
     assert json.loads(body)["entries"][-1]["message"] == "the only line"
 
 
+def test_ordinary_calls_do_not_wait_behind_listings_of_a_large_folder(attacked: RunningServer) -> None:
+    with attack(attacked, "GET", f"/storage/v1/b/{BUCKET}/o?prefix=many/&maxResults=1") as took:
+        normal_s = normal_calls(attacked)
+    assert normal_s < statistics.median(took) / 2
+
+
 def test_clients_that_leave_make_room_for_others(attacked: RunningServer) -> None:
     address = urlsplit(attacked.url)
     for _ in range(3):
@@ -154,6 +166,57 @@ def test_a_server_under_attack_ends_when_it_is_told_to(attacked: RunningServer) 
         for connection in connections:
             connection.close()
     attacked.start()
+
+
+@contextmanager
+def stuck_server(home: Path) -> Iterator[RunningServer]:
+    """A server whose threads for cloud listings all wait for a cloud that accepts connections and never answers."""
+    home.mkdir()
+    (home / "config.toml").write_text('[buckets.stuck]\nurl = "s3://silent"\nproject = "slow-work"\n')
+    with socket.create_server(("127.0.0.1", 0), backlog=256) as silent:
+        keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
+        endpoint = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        server = RunningServer(home, environment=keys | endpoint).start()
+        connections = [http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=110) for _ in range(ATTACKERS)]
+        try:
+            for connection in connections:
+                connection.request("GET", "/storage/v1/b/stuck/o", headers={"authorization": f"Bearer {server.token}"})
+            silent.settimeout(110)
+            with silent.accept()[0] as asked:
+                asked.settimeout(110)
+                assert asked.recv(65_536)  # a thread waits for the answer to this
+                yield server
+        finally:
+            server.kill()
+            for connection in connections:
+                connection.close()
+
+
+def refuses(server: RunningServer) -> bool:
+    """Whether it accepts no more connections."""
+    address = urlsplit(server.url)
+    try:
+        socket.create_connection((address.hostname, address.port)).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_a_server_with_stuck_threads_ends_at_the_second_signal(tmp_path: Path) -> None:
+    with stuck_server(tmp_path / "home") as server:
+        os.kill(server.pid, signal.SIGTERM)
+        eventually(lambda: refuses(server))
+        os.kill(server.pid, signal.SIGTERM)
+        assert server.stop() == 1
+        assert "server.exit_forced after_s=2 " in server.log.read_text()
+
+
+@pytest.mark.soak  # it waits for the cloud's timeouts
+def test_a_server_with_stuck_threads_ends_within_its_grace(tmp_path: Path) -> None:
+    with stuck_server(tmp_path / "home") as server:
+        began = time.monotonic()
+        assert server.stop() in (0, 1)
+        assert time.monotonic() - began < 2 * SHUTDOWN_GRACE_S
 
 
 #: A process with a thread that never ends, as a system call on a dead disk would be.

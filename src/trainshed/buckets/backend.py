@@ -26,11 +26,13 @@ class ObjectBackend(Protocol):
     def open(self, bucket: str, name: str) -> ObjectReader:
         """Open the object's bytes. The caller closes the reader."""
 
-    def list(self, bucket: str, query: ListQuery) -> ObjectPage:
-        """One page of the bucket's objects."""
+    def list(self, bucket: str, query: ListQuery, budget: WorkBudget | None = None) -> ObjectPage:
+        """One page of the bucket's objects. It ends early, with a `next`, when the budget is used up."""
 
-    def commit(self, staged: StagedObject, draft: ObjectDraft) -> ObjectInfo:
+    def commit(self, staged: StagedObject, draft: ObjectDraft, budget: WorkBudget | None = None) -> ObjectInfo:
         """Turn the staged bytes into the object, atomically, if the draft's preconditions and checksums hold.
+
+        Bytes whose checksums are unknown are read for them. Raises what `WorkBudget.check` raises meanwhile.
 
         On any error the object is unchanged, and the caller still owns the staged file.
         """
@@ -62,6 +64,9 @@ class BucketBackend(ObjectBackend, Protocol):
 
     def remove_bucket(self, bucket: str, *, forget: Callable[[], None]) -> None:
         """Call `forget`, then remove an empty bucket. Raises `ConflictError`, without any change, if it has objects."""
+
+    def cloud_of(self, bucket: str) -> str:
+        """The URL of a cloud bucket, such as s3://lab-data/mnist. Empty for a local bucket."""
 
     def stage(self) -> StagedObject:
         """A new empty file for an upload. The caller passes it to `commit` or discards it."""
@@ -111,11 +116,11 @@ class BackendRouter:
     def open(self, bucket: str, name: str) -> ObjectReader:
         return self._backend_of(bucket).open(bucket, name)
 
-    def list(self, bucket: str, query: ListQuery) -> ObjectPage:
-        return self._backend_of(bucket).list(bucket, query)
+    def list(self, bucket: str, query: ListQuery, budget: WorkBudget | None = None) -> ObjectPage:
+        return self._backend_of(bucket).list(bucket, query, budget)
 
-    def commit(self, staged: StagedObject, draft: ObjectDraft) -> ObjectInfo:
-        return self._backend_of(draft.bucket).commit(staged, draft)
+    def commit(self, staged: StagedObject, draft: ObjectDraft, budget: WorkBudget | None = None) -> ObjectInfo:
+        return self._backend_of(draft.bucket).commit(staged, draft, budget)
 
     def delete(self, bucket: str, name: str, conditions: Preconditions, *, generation: int | None = None) -> None:
         self._backend_of(bucket).delete(bucket, name, conditions, generation=generation)

@@ -119,7 +119,7 @@ class CloudBackend:
     def open(self, bucket: str, name: str) -> ObjectReader:
         return CloudReader(self._cloud, self._cloud_object(bucket, name))
 
-    def list(self, bucket: str, query: ListQuery) -> ObjectPage:
+    def list(self, bucket: str, query: ListQuery, budget: WorkBudget | None = None) -> ObjectPage:
         page = _Listing(self._cloud, query).page()
         if not query.checksums or all(item.crc32c for item in page.items):
             return page
@@ -127,14 +127,14 @@ class CloudBackend:
             objects = list(pool.map(self._cloud.head, (item.name for item in page.items)))
         return replace(page, items=tuple(entry.info for entry in objects if entry is not None))
 
-    def commit(self, staged: StagedObject, draft: ObjectDraft) -> ObjectInfo:
+    def commit(self, staged: StagedObject, draft: ObjectDraft, budget: WorkBudget | None = None) -> ObjectInfo:
         """The cloud may store the object even if its response is lost. A retry of the same upload succeeds then."""
         components(draft.name)
         if is_folder(draft.name) and staged.size:
             raise InvalidArgumentError(
                 f"{draft.name} is the mark of a folder, as it ends in a slash, and can't hold bytes."
             )
-        md5, crc32c = staged.seal(draft)
+        md5, crc32c = staged.seal(draft, budget)
         info = _new_info(draft, staged.size, md5, crc32c)
         with self._write_lock(draft.name):
             if draft.conditions != Preconditions():

@@ -70,6 +70,10 @@ class FileBackend:
         for path in (root, uploads):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
+    def cloud_of(self, bucket: str) -> str:
+        """Empty: no bucket is in a cloud here."""
+        return ""
+
     def make_bucket(self, bucket: str) -> None:
         """Create the folder durably. One that is there without an object becomes the bucket's; nothing is removed.
 
@@ -126,10 +130,10 @@ class FileBackend:
             os.close(fd)
             raise
 
-    def list(self, bucket: str, query: ListQuery) -> ObjectPage:
+    def list(self, bucket: str, query: ListQuery, budget: WorkBudget | None = None) -> ObjectPage:
         """One page of the bucket's objects. `with_checksums` adds those of files that other programs wrote."""
         with disk_errors():
-            return list_page(self._root, bucket, query)
+            return list_page(self._root, bucket, query, budget)
 
     def lacks_checksums(self, info: ObjectInfo) -> bool:
         """Whether `with_checksums` may add some."""
@@ -162,13 +166,13 @@ class FileBackend:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         return StagedObject(path, fd, Checksums())
 
-    def commit(self, staged: StagedObject, draft: ObjectDraft) -> ObjectInfo:
+    def commit(self, staged: StagedObject, draft: ObjectDraft, budget: WorkBudget | None = None) -> ObjectInfo:
         """Turn the staged bytes into the object, durably and atomically, if its preconditions and checksums hold.
 
         On any error the object is unchanged, and the caller still owns the staged file.
         """
         parts = components(draft.name)
-        md5, crc32c = staged.seal(draft)
+        md5, crc32c = staged.seal(draft, budget)
         with disk_errors():
             if staged.size > PIECE:
                 os.fdatasync(staged.fd)  # the slow part, outside of the lock
@@ -251,9 +255,7 @@ class FileBackend:
     def sweep(self) -> None:
         """Remove what interrupted writes left.
 
-        Call it only before the first write, because it removes all staged files.
-
-        What cannot be removed is logged and stays.
+        Call it only before the first write: it removes all staged files. What cannot be removed is logged and stays.
         """
         for path in self._uploads.iterdir():
             if path.name.startswith(("put-", "gone-")):

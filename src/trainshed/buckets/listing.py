@@ -13,20 +13,26 @@ from trainshed.buckets import xattrs
 from trainshed.buckets.dirfd import NOT_FOUND_ERRNOS, DirectoryWalk, open_directory
 from trainshed.buckets.names import MAX_NAME_BYTES, components
 from trainshed.domain.objects import ListQuery, ObjectInfo, ObjectPage, bucket_not_found
+from trainshed.domain.work_budget import WorkBudget, unlimited
 from trainshed.errors import InvalidArgumentError
 
 _END_OF_FOLDER = ("", "", False)
+_ENTRIES_PER_CHECK = 1000  #: of a folder, between two looks at the budget
 
 
-def list_page(root: Path, bucket: str, query: ListQuery) -> ObjectPage:
-    """The page that the query selects. Files that other programs wrote have no checksums."""
+def list_page(root: Path, bucket: str, query: ListQuery, budget: WorkBudget | None = None) -> ObjectPage:
+    """The page that the query selects. Files that other programs wrote have no checksums.
+
+    When the budget is exhausted, the page ends with what it has, if it has anything. Raises `RequestCancelledError` if
+    nobody waits for it any more.
+    """
     base = query.prefix[: query.prefix.rfind("/") + 1]
     try:
         parts = components(base) if base else ()
     except InvalidArgumentError:
         _check_bucket(root / bucket)
         return ObjectPage()  # the prefix is no valid name, so no object has it
-    walk = _Walk(bucket, query)
+    walk = _Walk(bucket, query, budget or unlimited())
     try:
         with open_directory(root, (bucket, *parts)) as folder, DirectoryWalk(folder) as position:
             walk.go(position, base)
@@ -43,9 +49,10 @@ def _check_bucket(path: Path) -> None:
 
 
 class _Walk:
-    def __init__(self, bucket: str, query: ListQuery) -> None:
+    def __init__(self, bucket: str, query: ListQuery, budget: WorkBudget) -> None:
         self._bucket = bucket
         self._query = query
+        self._budget = budget
         self._items: list[ObjectInfo] = []
         self._prefixes: list[str] = []
         self._last = ""  #: the last name or prefix on the page
@@ -96,13 +103,16 @@ class _Walk:
 
     def _add_folder_prefix(self, position: DirectoryWalk, key: str) -> bool:
         mark = xattrs.read_mark(position.fd, bucket=self._bucket, name=key)
-        return not (mark or _holds_object(position.fd, key)) or self._add_prefix(self._prefix_of(key), mark)
+        holds = mark or _holds_object(position.fd, key, self._budget)
+        return not holds or self._add_prefix(self._prefix_of(key), mark)
 
     def _entries(self, folder: int, base: str) -> list[tuple[str, str, bool]]:
         """The entries that can be on this page, sorted: full name, name, whether it is a folder."""
         result = []
         with os.scandir(folder) as entries:
-            for entry in entries:
+            for number, entry in enumerate(entries):
+                if number % _ENTRIES_PER_CHECK == 0:
+                    self._budget.spend(0)
                 name = entry.name
                 if entry.is_file(follow_symlinks=False):
                     key = base + name
@@ -156,7 +166,8 @@ class _Walk:
         return True
 
     def _full(self) -> bool:
-        self._more = len(self._items) + len(self._prefixes) >= self._query.limit
+        count = len(self._items) + len(self._prefixes)
+        self._more = count >= self._query.limit or (count > 0 and self._budget.exhausted)
         return self._more
 
     def _prefix_of(self, name: str) -> str:
@@ -190,7 +201,7 @@ def _try_down(position: DirectoryWalk, name: str) -> bool:
     return True
 
 
-def _holds_object(folder: int, base: str) -> bool:
+def _holds_object(folder: int, base: str, budget: WorkBudget) -> bool:
     """Whether there is an object below the folder `base`. Its own mark does not count."""
     with DirectoryWalk(folder) as position:
         levels = [(base, _subfolders(position.fd, base))]
@@ -203,6 +214,7 @@ def _holds_object(folder: int, base: str) -> bool:
                 if levels:
                     position.up()
                 continue
+            budget.spend(0)
             name = folders.pop()
             if _try_down(position, name):
                 child = f"{key}{name}/"

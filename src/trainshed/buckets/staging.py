@@ -43,10 +43,13 @@ class StagedObject:
         if self.sums is not None:
             self.sums.add(data)
 
-    def seal(self, draft: ObjectDraft) -> tuple[str, str]:
-        """The MD5 and CRC32C of the whole. Raises `InvalidArgumentError` if the sender announced others."""
+    def seal(self, draft: ObjectDraft, budget: WorkBudget | None = None) -> tuple[str, str]:
+        """The MD5 and CRC32C of the whole. Raises `InvalidArgumentError` if the sender announced others.
+
+        Raises what `WorkBudget.check` raises while the file is read for them.
+        """
         if self.known is None:
-            sums = self.sums or checksums_of(self.fd)
+            sums = self.sums or checksums_of(self.fd, on_read=(budget or unlimited()).check)
             self.known = sums.md5, sums.crc32c
         _compare("md5Hash", draft.md5, self.known[0])
         _compare("crc32c", draft.crc32c, self.known[1])

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from trainshed.api.http.slow_work import Threads, WorkKind
+from trainshed.domain.iam import Principal, Role
 from trainshed.domain.work_budget import WorkBudget, WorkLimits
 from trainshed.errors import RequestCancelledError, ResourceExhaustedError
 
@@ -22,10 +23,11 @@ KIND = WorkKind(name="tests", threads=2, max_waiting=3, limits=WorkLimits(max_by
 class Client:
     """A request whose client leaves when it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, user: str = "ann") -> None:
         self._left = asyncio.Event()
         self._sent = False
-        self.request = Request({"type": "http"}, self._receive)
+        principal = Principal(user=user, project="p", role=Role.VIEWER)
+        self.request = Request({"type": "http", "trainshed.principal": principal}, self._receive)
 
     def leave(self) -> None:
         self._left.set()
@@ -60,7 +62,8 @@ def test_more_requests_than_may_wait_are_refused_and_the_rest_takes_turns() -> N
     gate = threading.Event()
 
     async def scenario(threads: Threads) -> None:
-        first = [asyncio.create_task(threads.run(Client().request, lambda _: gate.wait(60))) for _ in range(5)]
+        users = ("ann", "ben", "ann", "ben", "ann")
+        first = [asyncio.create_task(threads.run(Client(user).request, lambda _: gate.wait(60))) for user in users]
         await holds(lambda: (threads.running, threads.waiting) == (2, 3))
         with pytest.raises(ResourceExhaustedError) as refused:
             await threads.run(Client().request, lambda _: None)
@@ -75,7 +78,7 @@ def test_more_requests_than_may_wait_are_refused_and_the_rest_takes_turns() -> N
 
 def test_a_client_that_leaves_frees_its_thread_and_its_place() -> None:
     async def scenario(threads: Threads) -> None:
-        clients = [Client() for _ in range(5)]
+        clients = [Client(user) for user in ("ann", "ben", "ann", "ben", "ann")]
         work = [asyncio.create_task(threads.run(client.request, until_cancelled)) for client in clients]
         await holds(lambda: (threads.running, threads.waiting) == (2, 3))
         clients[4].leave()
@@ -109,5 +112,68 @@ def test_an_error_of_the_work_is_the_error_of_the_request() -> None:
     async def scenario(threads: Threads) -> None:
         with pytest.raises(KeyError, match="why"):
             await threads.run(Client().request, fail)
+
+    run(scenario)
+
+
+def test_one_caller_leaves_a_thread_to_others() -> None:
+    gate = threading.Event()
+
+    async def scenario(threads: Threads) -> None:
+        greedy = [asyncio.create_task(threads.run(Client("ann").request, lambda _: gate.wait(60))) for _ in range(4)]
+        await holds(lambda: threads.waiting == 3)
+        assert threads.running == 1
+        assert await threads.piece(Client("ben").request, lambda: "piece") == "piece"
+        gate.set()
+        assert await asyncio.gather(*greedy) == [True] * 4
+
+    run(scenario)
+
+
+def test_a_caller_who_fills_the_queue_makes_room_for_another() -> None:
+    gate, order = threading.Event(), list[str]()
+
+    def work(name: str) -> Callable[[WorkBudget], None]:
+        def wait(budget: WorkBudget) -> None:
+            gate.wait(60)
+            order.append(name)
+
+        return wait
+
+    async def scenario(threads: Threads) -> None:
+        first = asyncio.create_task(threads.run(Client("zoe").request, work("zoe")))
+        await holds(lambda: threads.running == 1)
+        skipped = list[int]()
+        greedy = [
+            asyncio.create_task(
+                threads.run(Client("ann").request, work(f"ann {n}"), otherwise=lambda n=n: skipped.append(n))  # type: ignore[misc]
+            )
+            for n in range(4)
+        ]
+        await holds(lambda: (threads.running, threads.waiting) == (2, 3))
+        other = asyncio.create_task(threads.run(Client("ben").request, work("ben")))
+        with pytest.raises(ResourceExhaustedError):
+            await greedy[3]
+        assert skipped == [3]
+        with pytest.raises(ResourceExhaustedError):  # she has most of the queue already
+            await threads.run(Client("ann").request, work("ann again"))
+        gate.set()
+        await asyncio.gather(first, other, *greedy[:3])
+        assert order.index("ben") < order.index("ann 2")  # in turn, and not behind all that came before
+        assert skipped == [3]
+
+    run(scenario)
+
+
+def test_slots_are_all_free_again_after_requests_that_were_cancelled() -> None:
+    async def scenario(threads: Threads) -> None:
+        for _ in range(20):
+            tasks = [asyncio.create_task(threads.run(Client(user).request, until_cancelled)) for user in "abcab"]
+            await asyncio.sleep(0)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await holds(lambda: (threads.running, threads.waiting) == (0, 0))
+        assert [await threads.run(Client(user).request, lambda _: "after") for user in "abc"] == ["after"] * 3
 
     run(scenario)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.domain.objects import ListQuery, ObjectDraft, Preconditions
+from trainshed.domain.work_budget import WorkBudget, WorkLimits
+from trainshed.errors import RequestCancelledError
 from trainshed.testing.workloads.listings import expected, walked
 
 PART = st.text(alphabet="ab-./é", min_size=1, max_size=3).filter(
@@ -94,3 +98,33 @@ def test_empty_folders_links_and_odd_files_are_not_listed(tmp_path: Path) -> Non
     assert walked(partial(tree.list, "bucket"), ListQuery()) == (["kept/x"], [])
     tree.delete("bucket", "kept/x", Preconditions())
     assert walked(partial(tree.list, "bucket"), ListQuery(delimiter="/")) == ([], [])
+
+
+def budget(*, seconds: float) -> WorkBudget:
+    return WorkBudget(WorkLimits(max_bytes=1 << 40, max_seconds=seconds))
+
+
+@pytest.mark.parametrize("delimiter", ["", "/"])
+def test_a_listing_that_takes_too_long_goes_on_with_the_next_page(tmp_path: Path, delimiter: str) -> None:
+    names = ["a/1", "a/2", "b/1", "c", "d/e/f"]
+    tree = fill(tmp_path, names)
+    whole = tree.list("bucket", ListQuery(delimiter=delimiter))
+    seen: list[str] = []
+    query, pages = ListQuery(delimiter=delimiter), 0
+    while True:
+        page = tree.list("bucket", query, budget(seconds=0))
+        seen += [*(item.name for item in page.items), *page.prefixes]
+        pages += 1
+        if not page.next:
+            break
+        query = replace(query, after=page.next)
+    assert sorted(seen) == sorted([*(item.name for item in whole.items), *whole.prefixes])
+    assert pages >= len(seen)  # one thing at a time, and always one
+
+
+def test_a_listing_that_nobody_waits_for_stops(tmp_path: Path) -> None:
+    cancelled = budget(seconds=600)
+    cancelled.cancel()
+    tree = fill(tmp_path, ["a"])
+    with pytest.raises(RequestCancelledError):
+        tree.list("bucket", ListQuery(), cancelled)

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from trainshed.buckets.backend import BackendRouter
+from trainshed.buckets.checksums import PIECE
 from trainshed.buckets.file_backend import FileBackend
-from trainshed.buckets.uploads import SESSION_RETENTION_US, SWEEP_INTERVAL_US, UploadSessions
+from trainshed.buckets.uploads import SESSION_RETENTION_US, SWEEP_INTERVAL_US, UploadSession, UploadSessions
 from trainshed.domain.objects import ObjectDraft
-from trainshed.errors import NotFoundError
+from trainshed.domain.work_budget import WorkBudget, WorkLimits, unlimited
+from trainshed.errors import NotFoundError, RequestCancelledError
+from trainshed.services.storage.objects import Objects
 
 
 @pytest.fixture
@@ -125,3 +129,34 @@ def test_what_is_no_session_is_left_alone_by_a_sweep(sessions: UploadSessions, t
     os.utime(odd, (0, 0))
     sessions.sweep()
     assert {path.name for path in uploads.iterdir()} == {"session-zz.data", "session-", odd.name}
+
+
+def test_the_checksums_at_the_end_of_a_resumed_upload_can_be_cancelled(
+    tree: FileBackend, sessions: UploadSessions, tmp_path: Path
+) -> None:
+    objects = Objects(BackendRouter(tree, {}), sessions, owner=lambda bucket: "project")
+    upload = begin(sessions)
+    first = sessions.open("bucket", upload)
+    first.write(b"x" * (3 * PIECE))
+    objects.keep(first)
+    objects = Objects(BackendRouter(tree, {}), UploadSessions(tmp_path / "uploads"), owner=lambda bucket: "project")
+    resumed = objects.resume("bucket", upload, "a")
+    assert isinstance(resumed, UploadSession)
+    budget = WorkBudget(WorkLimits(max_bytes=1 << 40, max_seconds=600))
+    budget.cancel()
+    with pytest.raises(RequestCancelledError):
+        objects.finish(resumed, budget)
+    again = objects.resume("bucket", upload, "a")  # nothing of it is lost, and it is not locked
+    assert isinstance(again, UploadSession)
+    assert objects.finish(again, unlimited()).size == 3 * PIECE
+
+
+def test_a_finish_that_never_begins_leaves_the_upload_as_it_was(tree: FileBackend, sessions: UploadSessions) -> None:
+    objects = Objects(BackendRouter(tree, {}), sessions, owner=lambda bucket: "project")
+    upload = begin(sessions)
+    first = sessions.open("bucket", upload)
+    first.write(b"received")
+    objects.suspend(first)
+    again = objects.resume("bucket", upload, "a")
+    assert isinstance(again, UploadSession)
+    assert objects.finish(again).size == 8

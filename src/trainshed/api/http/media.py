@@ -52,7 +52,7 @@ async def media(request: Request, objects: Objects, source: ObjectSource) -> Res
     """Respond to a read of an object's bytes."""
     _check_use(request)
     range_header = request.headers.get("range", "")
-    reader, part, data = await slow_work(request, TRANSFERS).piece(_open, objects, source, range_header)
+    reader, part, data = await slow_work(request, TRANSFERS).piece(request, _open, objects, source, range_header)
     headers = _headers(reader.info, part) | _display_headers(reader.info, request)
     status = 206 if part.partial else 200
     if data is not None:
@@ -102,7 +102,7 @@ class StreamedResponse(Response):
                 await send({"type": "http.response.body", "body": b""})
             while offset < self._part.stop and not await client.is_disconnected():
                 size = min(PIECE, self._part.stop - offset)
-                chunk = await slow_work(client, TRANSFERS).piece(self._reader.read, offset, size)
+                chunk = await slow_work(client, TRANSFERS).piece(client, self._reader.read, offset, size)
                 offset += size
                 await send({"type": "http.response.body", "body": chunk, "more_body": offset < self._part.stop})
         finally:

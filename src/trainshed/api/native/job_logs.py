@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 from starlette.requests import Request
@@ -112,6 +113,7 @@ ROUTES = (
             summary="Get a page of a job's log, in either direction, or follow it",
             query=_PARAMETERS,
             response=shapes.LogPageBody,
+            errors=(HTTPStatus.TOO_MANY_REQUESTS,),
         ),
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from http import HTTPStatus
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -131,6 +132,7 @@ ROUTES = (
             summary="Send logged requests of the model to a version, and compare",
             body=shapes.ReplayRequestBody,
             response=shapes.ReplayBody,
+            errors=(HTTPStatus.TOO_MANY_REQUESTS,),
         ),
     ),
 )

@@ -15,7 +15,7 @@ from trainshed.api.http.bodies import read_json_object
 from trainshed.api.http.media import media
 from trainshed.api.http.request import principal, project, services
 from trainshed.api.http.routing import Handler, ProjectScope, Route
-from trainshed.api.http.slow_work import CHECKSUMS, COPIES, slow_work
+from trainshed.api.http.slow_work import CHECKSUMS, CLOUD_LISTINGS, COPIES, LISTINGS, slow_work
 from trainshed.api.storage.buckets import acls_ignored
 from trainshed.api.storage.requests import (
     draft,
@@ -37,7 +37,9 @@ from trainshed.services.storage.objects import ObjectSource
 async def index(request: Request) -> Response:
     query = parameters(request)
     wanted = list_query(query)
-    page = await run_in_threadpool(services(request).objects.list, request.path_params["bucket"], wanted)
+    objects, bucket = services(request).objects, request.path_params["bucket"]
+    kind = CLOUD_LISTINGS if objects.in_cloud(bucket) else LISTINGS
+    page = await slow_work(request, kind).run(request, partial(objects.list, bucket, wanted))
     if wanted.checksums:
         page = replace(page, items=tuple(await _with_checksums(request, page.items)))
     return storage_response(page_body(page, base_url(request), full_for=_full_for(request, query)))

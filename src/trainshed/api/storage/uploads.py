@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from urllib.parse import urlencode
 
 from starlette.concurrency import run_in_threadpool
@@ -89,10 +90,10 @@ async def _store(request: Request, stream: AsyncIterator[bytes], object_draft: O
         async for chunk in _chunks(stream):
             if last:
                 if staged is None:
-                    staged = await transfers.piece(objects.stage, object_draft)
-                await transfers.piece(staged.write, last)
+                    staged = await transfers.piece(request, objects.stage, object_draft)
+                await transfers.piece(request, staged.write, last)
             last = chunk
-        return await transfers.piece(objects.store, staged, last, object_draft)
+        return await transfers.piece(request, objects.store, staged, last, object_draft)
     except BaseException:
         if staged is not None:
             staged.discard()
@@ -163,16 +164,19 @@ async def resume(request: Request) -> Response:
         complete = await _append(request, session, upload_range)
         hashes = draft(session.draft.bucket, {}, {"name": session.draft.name}, request.headers)
     except BaseException:
-        await slow_work(request, TRANSFERS).piece(objects.keep, session)
+        await slow_work(request, TRANSFERS).piece(request, objects.keep, session)
         raise
     if not complete:
         size = session.size
-        await slow_work(request, TRANSFERS).piece(objects.keep, session)
+        await slow_work(request, TRANSFERS).piece(request, objects.keep, session)
         return Response(b"", 308, {"range": f"bytes=0-{size - 1}"} if size else {})
     session.draft = replace(
         session.draft, md5=session.draft.md5 or hashes.md5, crc32c=session.draft.crc32c or hashes.crc32c
     )
-    return _object_response(request, query, await slow_work(request, TRANSFERS).piece(objects.finish, session))
+    info = await slow_work(request, TRANSFERS).run(
+        request, partial(objects.finish, session), otherwise=partial(objects.suspend, session)
+    )
+    return _object_response(request, query, info)
 
 
 async def _append(request: Request, session: UploadSession, span: UploadRange) -> bool:
@@ -180,7 +184,7 @@ async def _append(request: Request, session: UploadSession, span: UploadRange) -
     if span.start is None:
         return span.total is not None and session.size == span.total
     if not request.headers.get("content-range"):
-        await slow_work(request, TRANSFERS).piece(session.restart)
+        await slow_work(request, TRANSFERS).piece(request, session.restart)
     if span.start > session.size:
         raise InvalidArgumentError(
             f"This request brings bytes from {span.start:,} on, but the upload has only the first {session.size:,}. "
@@ -193,7 +197,7 @@ async def _append(request: Request, session: UploadSession, span: UploadRange) -
         if span.stop is not None and offset > span.stop:
             raise InvalidArgumentError("The request brings more bytes than its Content-Range says.")
         if unsent:
-            await slow_work(request, TRANSFERS).piece(session.write, unsent)
+            await slow_work(request, TRANSFERS).piece(request, session.write, unsent)
     if span.stop is not None and offset < span.stop:
         raise InvalidArgumentError("The request brings fewer bytes than its Content-Range says.")
     if span.total is not None and session.size > span.total:

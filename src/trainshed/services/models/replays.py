@@ -52,9 +52,9 @@ class LoggedRequests:
     ) -> Iterator[LoggedRequest]:
         """Yield the logged requests of a model, newest object first, until the budget is exhausted."""
         self._check(project, log.bucket)
-        days = self._names(log.bucket, ListQuery(prefix=folder_of(log, model), delimiter="/", checksums=False))
+        days = self._names(log.bucket, ListQuery(prefix=folder_of(log, model), delimiter="/", checksums=False), budget)
         for day in reversed(days):
-            for name in reversed(self._names(log.bucket, ListQuery(prefix=day, checksums=False))):
+            for name in reversed(self._names(log.bucket, ListQuery(prefix=day, checksums=False), budget)):
                 if budget.exhausted:
                     return
                 yield from reversed(self._read(log.bucket, name, budget))
@@ -63,12 +63,12 @@ class LoggedRequests:
         if self._owner(bucket) != project:
             raise NotFoundError(f"Project {project} has no bucket {bucket}.")
 
-    def _names(self, bucket: str, query: ListQuery) -> list[str]:
+    def _names(self, bucket: str, query: ListQuery, budget: WorkBudget) -> list[str]:
         """Return all prefixes of a listing with a delimiter, or all objects of one without."""
         names: list[str] = []
         after = ""
         while True:
-            page = self._objects.list(bucket, _after(query, after))
+            page = self._objects.list(bucket, _after(query, after), budget)
             names.extend(page.prefixes if query.delimiter else (item.name for item in page.items))
             if not (after := page.next):
                 return names

@@ -23,7 +23,15 @@ from trainshed.domain.objects import (
     object_not_found,
 )
 from trainshed.domain.work_budget import WorkBudget
-from trainshed.errors import DiskFullError, InvalidArgumentError, NotFoundError, PermissionDeniedError, UnavailableError
+from trainshed.errors import (
+    DeadlineExceededError,
+    DiskFullError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    RequestCancelledError,
+    UnavailableError,
+)
 
 __all__ = [
     "PIECE",
@@ -112,8 +120,13 @@ class Objects:
         source.conditions.check_read(info)
         return info
 
-    def list(self, bucket: str, query: ListQuery) -> ObjectPage:
-        return self._backend.list(bucket, query)
+    def in_cloud(self, bucket: str) -> bool:
+        """Return whether a cloud has the objects of the bucket."""
+        return bool(self._backend.cloud_of(bucket))
+
+    def list(self, bucket: str, query: ListQuery, budget: WorkBudget | None = None) -> ObjectPage:
+        """One page. It ends early, with a `next`, when the budget is used up."""
+        return self._backend.list(bucket, query, budget)
 
     def stage(self, draft: ObjectDraft) -> StagedObject:
         """Create a staged object for this draft. The caller passes it to `store` or discards it."""
@@ -150,7 +163,9 @@ class Objects:
             _check_source(source, reader.info)
             reader.copy_to(staged, budget)
             traits = reader.info.traits if keep_traits else draft.traits
-            return self._backend.commit(staged, replace(draft, traits=traits, components=reader.info.components))
+            return self._backend.commit(
+                staged, replace(draft, traits=traits, components=reader.info.components), budget
+            )
 
     def move(self, source: ObjectSource, draft: ObjectDraft, principal: Principal, budget: WorkBudget) -> ObjectInfo:
         """Rename an object in its bucket. An interrupted move leaves both names, never none."""
@@ -175,7 +190,7 @@ class Objects:
                     _check_source(source, reader.info)
                     reader.copy_to(staged, budget)
                     count += reader.info.components or 1
-            return self._backend.commit(staged, replace(draft, components=count))
+            return self._backend.commit(staged, replace(draft, components=count), budget)
 
     def _check_writable(self, bucket: str, principal: Principal) -> None:
         project = self._owner(bucket)
@@ -209,14 +224,18 @@ class Objects:
         finally:
             self._sessions.keep(session)
 
-    def finish(self, session: UploadSession) -> ObjectInfo:
+    def suspend(self, session: UploadSession) -> None:
+        """Like `keep`, but returns immediately. The received bytes may not be on disk yet."""
+        self._sessions.keep(session)
+
+    def finish(self, session: UploadSession, budget: WorkBudget | None = None) -> ObjectInfo:
         """Commit a complete upload. A failed precondition or checksum ends it.
 
-        After `DiskFullError` or `UnavailableError` it can be finished later.
+        After `DiskFullError`, `UnavailableError` and what `WorkBudget.check` raises, it can be finished later.
         """
         try:
-            info = self._backend.commit(session, session.draft)
-        except (DiskFullError, UnavailableError):
+            info = self._backend.commit(session, session.draft, budget)
+        except (DiskFullError, UnavailableError, RequestCancelledError, DeadlineExceededError):
             self._sessions.keep(session)
             raise
         except BaseException:
