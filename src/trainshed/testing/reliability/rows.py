@@ -19,7 +19,6 @@ MARKER = "fault"
 #: Rows that no test shows as a whole yet, each with what is missing.
 OPEN_ROWS: dict[str, str] = {
     "F01": "a kill at every named step, with SQLite and PostgreSQL",
-    "F02": "random kills under load, with a checker of the whole history",
     "F03": "a cut of the power while clients write",
     "F04": "a lock that another process holds",
     "F06": "a killed PostgreSQL, and a connection that is cut after COMMIT",
