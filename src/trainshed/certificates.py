@@ -165,6 +165,6 @@ def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
 def _write_pair(
     key_path: Path, key: ec.EllipticCurvePrivateKey, certificate_path: Path, certificate: x509.Certificate
 ) -> None:
-    """Write both files. If the process is killed in between, the next start finds that they do not match."""
-    write_file(key_path, _key_pem(key))
-    write_file(certificate_path, certificate.public_bytes(serialization.Encoding.PEM))
+    """Write both files durably. If the process is killed in between, the next start finds that they do not match."""
+    write_file(key_path, _key_pem(key), durable=True)
+    write_file(certificate_path, certificate.public_bytes(serialization.Encoding.PEM), durable=True)

@@ -281,11 +281,15 @@ def _local_url(url: str) -> str:
 
 @contextmanager
 def _server_file(home: Home, info: ServerInfo, interception: _Interception | None) -> Iterator[None]:
-    """Write `server.json` for local clients, and remove it at the end."""
+    """Write `server.json` for local clients, and remove it at the end.
+
+    Durable, and with it all that the start has created in the state folder: the database, the folder of the buckets and
+    that of the certificates.
+    """
     body = asdict(info)
     if interception is not None:  # for notebooks and shells
         body["endpoints"] = asdict(interception.endpoints) | {"bundle": str(interception.endpoints.bundle)}
-    write_file(home.server, json.dumps(body).encode())
+    write_file(home.server, json.dumps(body).encode(), durable=True)
     try:
         yield
     finally:

@@ -77,14 +77,14 @@ class Tokens:
         return token.good_at(self._clock()) and self._is_active(token.principal)
 
     def ensure_owner(self, path: Path) -> None:
-        """Ensure that `path` holds a valid owner token, readable by this user only."""
+        """Ensure that `path` holds a valid owner token, durably, readable by this user only."""
         try:
             if self.find(path.read_text().strip()) is not None:
                 return
         except FileNotFoundError:
             pass
         secret, _ = self._issue(OWNER, label="made on first start", ttl_s=None)
-        write_file(path, f"{secret}\n".encode())
+        write_file(path, f"{secret}\n".encode(), durable=True)
 
     def create(self, caller: Principal, body: Mapping[str, Any]) -> dict[str, Any]:
         """Create a token. The caller must be an owner of its project, so a token never exceeds its creator's rights."""

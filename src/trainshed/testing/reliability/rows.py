@@ -19,7 +19,6 @@ MARKER = "fault"
 #: Rows that no test shows as a whole yet, each with what is missing.
 OPEN_ROWS: dict[str, str] = {
     "F01": "a kill at every named step, with SQLite and PostgreSQL",
-    "F03": "a cut of the power while clients write",
     "F04": "a lock that another process holds",
     "F06": "a killed PostgreSQL, and a connection that is cut after COMMIT",
     "F09": "a clock that jumps while a job runs",
@@ -31,7 +30,7 @@ OPEN_ROWS: dict[str, str] = {
     "F29": "a replica that the kernel kills for its memory; the sentence and the order in which it chooses are tested",
     "F38": "a cluster that takes a gang and loses the response; the death of the bridge is tested",
     "F39": "trials of hyperparameter studies",
-    "F41": "a kill at every named step, and power cuts; kills at random moments are tested",
+    "F41": "a kill at every named step; kills at random moments and power cuts are tested",
     "F43": "lists while objects are written",
     "F65": "a listener on every such address that must see no connection; the URIs that are refused are tested",
     "F69": "a trainer that probes; jobs run as the user that runs the server",
