@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from trainshed.config import Home
+from trainshed.engines.shipping import ship
+from trainshed.node.files import sync_folder
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.reliability.clients import LoggedClient
 from trainshed.testing.reliability.history import History
@@ -34,12 +36,6 @@ def synced(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    os.fsync(fd)
-    os.close(fd)
 
 
 def test_a_cut_leaves_what_was_synced_and_nothing_else_with_an_empty_seed(disk: PowerCutDisk) -> None:
@@ -106,6 +102,21 @@ def test_keys_objects_and_rows_survive_the_loss_of_all_that_was_not_synced(tmp_p
         assert client.read_model("cuts", "model").value == "acknowledged"
         assert check_database(home) == []
         server.kill()
+
+
+@pytest.mark.fault("F03")
+def test_code_for_nodes_is_whole_before_it_has_its_name(disk: PowerCutDisk) -> None:
+    def files(folder: Path) -> dict[str, bytes]:
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.py")}
+
+    (disk.folder / "node").mkdir()
+    sync_folder(disk.folder)
+    folder = ship(disk.folder / "node")
+    before = files(folder)
+    disk.cut("")
+    disk.mount()
+    assert "run.py" in before
+    assert files(folder) == before
 
 
 @pytest.mark.fault("F03")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import shutil
 import tempfile
 from importlib import resources
@@ -11,7 +12,10 @@ from pathlib import Path
 
 import orjson
 
+from trainshed.node.files import sync_folder, write_file
+
 SHIPPED = {"node": "trainshed_node", "serving": "trainshed_serving", "engines/ray/bridge": "trainshed_bridge"}
+_BOOT_FILE = ".boot"  #: the boot in which Python compiled what is there
 
 
 _RUN = """\
@@ -57,26 +61,56 @@ os._exit(status)  # taking the interpreter apart takes longer than the work
 
 
 def ship(to: Path) -> Path:
-    """Write the shipped code into a folder below `to` that is named by its content. Python compiles it on first use."""
+    """Write the shipped code into a folder below `to` that is named by its content, durably.
+
+    Python compiles it on first use, and anew after each boot: it does not sync what it compiled, so a power cut can
+    leave bytecode that looks complete and is not.
+    """
     sources = {"run.py": _RUN.encode()}
     for package, name in SHIPPED.items():
         sources |= _sources(package, name)
     digest = hashlib.sha256(orjson.dumps([(name, sources[name].hex()) for name in sorted(sources)])).hexdigest()[:16]
     folder = to / digest
     if folder.is_dir():
+        _drop_bytecode_of_another_boot(folder)
         return folder
     to.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f"{digest}.", dir=to))
     for name, content in sources.items():
         (draft / name).parent.mkdir(parents=True, exist_ok=True)
-        (draft / name).write_bytes(content)
+        _write_synced(draft / name, content)
+    _write_synced(draft / _BOOT_FILE, boot_id().encode())
+    for parent, _, _ in os.walk(draft):
+        sync_folder(parent)
     try:
         draft.rename(folder)
     except OSError as exc:
         shutil.rmtree(draft)
         if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # else another server was faster
             raise
+    sync_folder(to)
     return folder
+
+
+def boot_id() -> str:
+    """Tells boots of the machine apart."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _drop_bytecode_of_another_boot(folder: Path) -> None:
+    stamp, boot = folder / _BOOT_FILE, boot_id()
+    if stamp.exists() and stamp.read_text() == boot:
+        return
+    for compiled in folder.rglob("__pycache__/*.pyc"):
+        compiled.unlink(missing_ok=True)
+    write_file(stamp, boot.encode())
 
 
 def _sources(package: str, name: str) -> dict[str, bytes]:

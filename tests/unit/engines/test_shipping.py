@@ -38,6 +38,21 @@ def test_it_is_shipped_once_and_starts_by_itself(tmp_path: Path) -> None:
     assert done.stderr.startswith("Usage:")
 
 
+def test_code_is_compiled_anew_after_a_boot(tmp_path: Path) -> None:
+    folder = ship(tmp_path / "node")
+    command = [sys.executable, "-I", "-S", str(folder / "run.py")]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 2
+    compiled = sorted(folder.rglob("__pycache__/*.pyc"))
+    for path in compiled:  # as a power cut leaves a file: its first sectors and its size
+        path.write_bytes(path.read_bytes()[:16].ljust(path.stat().st_size, b"\0"))
+    assert ship(tmp_path / "node") == folder
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 1  # Python believes the header
+    (folder / ".boot").write_text("another")
+    assert ship(tmp_path / "node") == folder
+    assert compiled and not any(path.exists() for path in compiled)
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 2
+
+
 def test_the_supervisor_starts_without_what_it_does_not_need(tmp_path: Path) -> None:
     folder = ship(tmp_path / "node")
     code = (

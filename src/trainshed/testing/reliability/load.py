@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
@@ -32,12 +33,27 @@ def prepare(server: RunningServer, scratch: Path) -> None:
     if client.send("GET", f"/storage/v1/b/{BUCKET}").status == 404:
         server.call("POST", f"/storage/v1/b?project={PROJECT}", {"name": BUCKET})
     if client.send("GET", f"/storage/v1/b/{BUCKET}/o/{_PACKAGE}").status == 404:
-        folder = scratch / "package" / "trainer"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "__init__.py").touch()
-        (folder / "task.py").write_text(TRAINER)
-        path = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={_PACKAGE}"
-        server.call("POST", path, wheel(folder))
+        upload_trainer(server, scratch, name=_PACKAGE, source=TRAINER)
+
+
+def upload_trainer(server: RunningServer, scratch: Path, *, name: str, source: str) -> None:
+    """Store a package whose module `trainer.task` is `source` in the bucket of the load."""
+    folder = scratch / "package" / "trainer"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "__init__.py").touch()
+    (folder / "task.py").write_text(source)
+    path = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={quote(name, safe='')}"
+    server.call("POST", path, wheel(folder))
+
+
+def training_input(package: str, *args: str) -> dict[str, Any]:
+    return {
+        "region": "us-central1",
+        "runtimeVersion": "python",
+        "packageUris": [f"gs://{BUCKET}/{package}"],
+        "pythonModule": "trainer.task",
+        "args": args,
+    }
 
 
 class Load:
@@ -207,14 +223,8 @@ class Load:
         if len(self.jobs) >= self._max_jobs:
             return
         job = f"job_{self._batch}_{chance.randrange(3 * self._max_jobs)}"  # two clients take one name now and then
-        training = {
-            "region": "us-central1",
-            "runtimeVersion": "python",
-            "packageUris": [f"gs://{BUCKET}/{_PACKAGE}"],
-            "pythonModule": "trainer.task",
-            "args": [str(self._stamps), f"{chance.uniform(0.0, 0.8):.2f}"],
-        }
         self.jobs.add(job)
+        training = training_input(_PACKAGE, str(self._stamps), f"{chance.uniform(0.0, 0.8):.2f}")
         client.create_job(PROJECT, job, training)
 
     def _read_job(self, client: LoggedClient, chance: random.Random) -> None:

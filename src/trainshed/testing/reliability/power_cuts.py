@@ -22,15 +22,26 @@ from pathlib import Path
 import click
 
 from trainshed.config import Home
+from trainshed.domain.jobs.states import TERMINAL_STATES, JobState
+from trainshed.node.files import sync_folder
 from trainshed.testing.cache import link_runtimes
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes import server_process
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.reliability.checker import Violation
 from trainshed.testing.reliability.history import OperationOutcome, now_s
 from trainshed.testing.reliability.kills import FaultReport, record_report
-from trainshed.testing.reliability.load import Load, prepare
+from trainshed.testing.reliability.load import (
+    JOBS_END_TIMEOUT_S,
+    PROJECT,
+    Load,
+    prepare,
+    training_input,
+    upload_trainer,
+)
 from trainshed.testing.reliability.power_cut_disk import PowerCutDisk, power_cut_disk
 from trainshed.testing.reliability.verdict import GRACE_S, judge
+from trainshed.testing.workloads.wheels import wheel_name
 
 MIN_LIFE_S, MAX_LIFE_S = 0.3, 3.0  #: of a server under load, from its first response to the cut
 MAX_FIRST_START_S = 4.0  #: of a first start, until the cut
@@ -45,9 +56,7 @@ def disk_with_home(folder: Path) -> Iterator[tuple[PowerCutDisk, Path]]:
     with power_cut_disk(folder / "disk", folder / "image") as disk:
         home = link_runtimes(disk.folder / "home")
         for path in (home, disk.folder):
-            fd = os.open(path, os.O_RDONLY)
-            os.fsync(fd)
-            os.close(fd)
+            sync_folder(path)
         yield disk, home
 
 
@@ -99,6 +108,30 @@ def check_database(home: Path) -> list[Violation]:
     return [] if rows == ["ok"] else [Violation("lost", f"the database: {rows[:3]}")]
 
 
+def check_new_job(server: RunningServer, scratch: Path, *, number: int) -> list[Violation]:
+    """Return a violation unless a new job succeeds. Its package is one that was never installed.
+
+    Installed packages are left out: they are synced by sync(2), which the kernel does not pass on to FUSE.
+    """
+    package, job = f"{number}/{wheel_name('trainer')}", f"after_{number}"
+    upload_trainer(server, scratch, name=package, source=f"print({number})\n")
+    server.call("POST", f"/v1/projects/{PROJECT}/jobs", {"jobId": job, "trainingInput": training_input(package)})
+    body = eventually(
+        lambda: server.call("GET", f"/v1/projects/{PROJECT}/jobs/{job}"),
+        lambda body: body["state"] in TERMINAL_STATES,
+        within_s=JOBS_END_TIMEOUT_S,
+    )
+    if body["state"] == JobState.SUCCEEDED:
+        return []
+    return [Violation("lost", f"a job after the cut is {body['state']}: {body.get('errorMessage', '')}")]
+
+
+def _reboot(home: Path) -> None:
+    """Make a state folder look as after a boot. The kernel's own id stays: the machine of the test goes on."""
+    for stamp in Home(home).node.glob("*/.boot"):
+        stamp.write_text("before the power cut")
+
+
 def cut_under_load(disk: PowerCutDisk, server: RunningServer, scratch: Path, *, seed: int, number: int) -> FaultReport:
     """Cut the power once under load and check at rest. The server runs before and afterwards."""
     started_s, chance = now_s(), random.Random(f"{seed}/{number}")
@@ -115,6 +148,7 @@ def cut_under_load(disk: PowerCutDisk, server: RunningServer, scratch: Path, *, 
         server.kill()
         disk.cut(f"{seed}/{number}")
         disk.mount()
+        _reboot(server.home)
         began_s = now_s()
         server.start()
         report.restarts_s.append(now_s() - began_s)
@@ -124,6 +158,7 @@ def cut_under_load(disk: PowerCutDisk, server: RunningServer, scratch: Path, *, 
     load.stop()
     jobs = load.quiesce()
     report.violations = judge(load, jobs, server, stamps, cuts_s=[cut_s]) + check_database(server.home)
+    report.violations += check_new_job(server, scratch, number=number)
     if _keys(server.home) != keys:
         report.violations.append(Violation("lost", "the token or the authority is another one than before the cut"))
     report.operations, report.jobs = len(load.history.operations), len(load.jobs)
