@@ -70,6 +70,7 @@ PROTOCOL_NAMES = (
     *("connection_made", "connection_lost", "data_received", "pause_writing", "shutdown", "send_400_response"),
     *("on_headers_complete", "on_message_complete", "on_response_complete", "url", "headers", "scope", "cycle"),
     *("pipeline", "config", "loop", "transport", "tasks", "server_state.default_headers"),
+    *("_start_asgi_task", "expect_100_continue"),
     *("server_state.total_requests", "flow.write_paused", "flow.resume_reading", "parser.get_method"),
     *("parser.get_http_version", "parser.should_keep_alive"),
 )
@@ -81,6 +82,7 @@ BODY_TIMEOUT_S = 30.0  #: without progress: no byte of a pending body arrives, o
 UNAUTHENTICATED_BODY_TIMEOUT_S = 10.0  #: in total, for a body that comes without a valid token
 UNAUTHENTICATED_BODY_BYTES_PER_S = 1000  #: least rate; what has arrived extends the timeout at this rate
 MAX_UNAUTHENTICATED_BODY_TIMEOUT_S = 60.0
+MAX_AWAITED_BODY_BYTES = 65_536  #: of a request without credentials, which begins when its body is complete
 HALF_CLOSE_TIMEOUT_S = 10.0  #: for a client that still sends what was refused
 MAX_UNREAD_BYTES = 128 << 20  #: that such a client may still send
 CHECK_INTERVAL_S = 5.0
@@ -172,6 +174,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._incomplete = False  #: whether the rest of a request is to come, or of what was refused as one
         self.half_closed = False
         self._is_authenticated = False  #: whether a request on it had a token
+        self._awaited: tuple[Any, Any] | None = None  #: the request that begins when its body is complete
         self._unwritten = 0  #: bytes in the write buffer at the last check
         self.waiter: asyncio.Future[Any] | None = None  #: resolves to None when the client disconnects
         self.gone = False
@@ -218,9 +221,32 @@ class TimedProtocol(HttpToolsProtocol):
         keep_alive = parser.get_http_version() != "1.0" and parser.should_keep_alive()
         self.cycle = FastPathExchange(self, self._fast_path.predictions, target, keep_alive=keep_alive)
 
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        """Begin a request. One without credentials costs nothing but its memory until its body is complete."""
+        if cycle is self.cycle and cycle.more_body and self._is_awaited():
+            self._awaited = cycle, app
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def _is_awaited(self) -> bool:
+        """Return whether a request has a short body and nothing that could be a token."""
+        if self.expect_100_continue:  # its body is sent when it is asked for
+            return False
+        names = dict(self.headers)
+        length = names.get(b"content-length", b"")
+        return (
+            b"authorization" not in names
+            and b"cookie" not in names
+            and length.isdigit()
+            and 0 < int(length[:9]) <= MAX_AWAITED_BODY_BYTES
+        )
+
     def on_message_complete(self) -> None:
         self._incomplete = False
         super().on_message_complete()
+        if self._awaited is not None:
+            awaited, self._awaited = self._awaited, None
+            super()._start_asgi_task(*awaited)
 
     def set_authenticated(self) -> None:
         """Note that the request has a token."""
@@ -283,11 +309,12 @@ class TimedProtocol(HttpToolsProtocol):
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
         super().connection_lost(exc)
+        self._awaited = None
         self.cycle = self.scope = None  # type: ignore[assignment]  # they refer to it, and nothing is to wait for gc
 
     def shutdown(self) -> None:
         idle = self._between_requests and not self.transport.get_write_buffer_size()
-        if self.half_closed:
+        if self.half_closed or self._awaited is not None:
             self.transport.abort()
             return
         super().shutdown()

@@ -183,6 +183,61 @@ def test_a_silent_client_is_let_go(monkeypatch: pytest.MonkeyPatch, sent: bytes)
     assert asyncio.run(_let_go(sent))
 
 
+class Noting:
+    """Notes how much of the body is there when a request begins."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.begun.append(len(scope["trainshed.client"].cycle.body))
+        while (await receive()).get("more_body"):
+            pass
+        await Response(b"done")(scope, receive, send)
+
+
+async def _begin(headers: bytes) -> list[int]:
+    """How much of a body of ten bytes, sent in two halves, is there when its request begins."""
+    app = Noting()
+    config, state = Config(app, lifespan="off", log_config=None), ServerState()
+    config.load()
+    server = await asyncio.get_running_loop().create_server(
+        lambda: Kept(config, state, {}, fast_path=FAST_PATH, connections=Connections()), "127.0.0.1", 0
+    )
+    async with server, asyncio.timeout(90):
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        for number in (1, 2):  # on one connection
+            writer.write(b"POST / HTTP/1.1\r\nhost: localhost\r\n%bcontent-length: 10\r\n\r\n" % headers)
+            if b"expect" in headers:
+                await reader.readuntil(b"100 Continue\r\n\r\n")
+            writer.write(b"12345")
+            while len(app.begun if headers else Kept.found) < number:
+                await asyncio.sleep(0.01)
+            writer.write(b"67890")
+            await reader.readuntil(b"done")
+            Kept.found[number:] = []
+        writer.close()
+        await writer.wait_closed()
+    return app.begun
+
+
+@pytest.mark.parametrize(
+    ("headers", "awaited"),
+    [
+        (b"", True),
+        (b"authorization: Bearer x\r\n", False),
+        (b"cookie: a=b\r\n", False),
+        (b"expect: 100-continue\r\n", False),
+    ],
+)
+def test_a_request_without_credentials_begins_when_its_body_is_complete(
+    monkeypatch: pytest.MonkeyPatch, headers: bytes, awaited: bool
+) -> None:
+    """Clients that never send the rest are to cost nothing."""
+    monkeypatch.setattr(Kept, "found", [])
+    assert [size == 10 for size in asyncio.run(_begin(headers))] == [awaited] * 2
+
+
 async def _closed(sent: bytes) -> bool:
     """Whether nothing is left of a connection that is closed, without a run of the garbage collector."""
     config, state = Config(Trusting(), lifespan="off", log_config=None), ServerState()
@@ -241,6 +296,8 @@ async def _trickle(path: bytes, pieces: int) -> bytes:
     async with server, asyncio.timeout(90):
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         headers = b"host: localhost\r\nconnection: close\r\ncontent-length: %d" % pieces
+        if path == b"/trusted":
+            headers += b"\r\nauthorization: Bearer x"
         writer.write(b"POST %b HTTP/1.1\r\n%b\r\n\r\n" % (path, headers))
         for _ in range(pieces):
             if reader.at_eof():
