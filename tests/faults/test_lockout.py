@@ -6,14 +6,17 @@ import contextlib
 import http.client
 import ipaddress
 import os
+import selectors
 import socket
 import ssl
 import statistics
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
 
 import psutil
@@ -133,10 +136,48 @@ def measure(callers: Callers, *, calls: int, at_least_s: float = 0.0) -> tuple[l
     return durations, statuses
 
 
+class SilentUpstream:
+    """Accepts connections, sends nothing, and closes those that their clients have closed."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
+        self._listener.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.port: int = self._listener.getsockname()[1]
+
+    def __enter__(self) -> SilentUpstream:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        for key in tuple(self._selector.get_map().values()):
+            cast(socket.socket, key.fileobj).close()
+        self._selector.close()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            for key, _ in self._selector.select(0.1):
+                ready = cast(socket.socket, key.fileobj)
+                with contextlib.suppress(OSError):
+                    if ready is self._listener:
+                        self._selector.register(ready.accept()[0], selectors.EVENT_READ)
+                        continue
+                    if ready.recv(65_536):
+                        continue
+                if ready is not self._listener:
+                    self._selector.unregister(ready)
+                    ready.close()
+
+
 @contextlib.contextmanager
 def endpoints_of(server: RunningServer) -> Iterator[Endpoints]:
-    with socket.create_server(("127.0.0.1", 0), backlog=4096) as upstream:
-        yield Endpoints(server, upstream.getsockname()[1])
+    with SilentUpstream() as upstream:
+        yield Endpoints(server, upstream.port)
 
 
 def attackers(endpoints: Endpoints, kind: Kind, number: int) -> Attackers:
