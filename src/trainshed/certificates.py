@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from trainshed.node.files import write_file
+from trainshed.node.files import DRAFT_PREFIX, write_file
 
 CERTIFICATE_TTL = timedelta(days=3650)
 RENEW_BEFORE = timedelta(days=30)
@@ -33,9 +33,12 @@ class Certificates:
 def ensure_certificates(folder: Path, *, hosts: tuple[str, ...], leaf: str = "server") -> Certificates:
     """Create what is missing, damaged or about to expire. A valid authority is kept. Idempotent.
 
+    Removes drafts of keys that a killed process left. Only one process may call it for a folder at a time.
     Certificates for different purposes have different names (`leaf`) and the same authority.
     """
     folder.mkdir(mode=0o700, exist_ok=True)
+    for draft in folder.glob(f"{DRAFT_PREFIX}*"):
+        draft.unlink(missing_ok=True)
     certificates = Certificates(
         authority=folder / "ca.pem", chain=folder / f"{leaf}.pem", key=folder / f"{leaf}-key.pem"
     )

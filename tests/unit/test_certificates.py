@@ -53,3 +53,11 @@ def test_a_start_that_was_cut_short_does_not_spoil_the_next(tmp_path: Path, name
     made = ensure_certificates(tmp_path / "c", hosts=HOSTS)
     usable(made)
     assert authority in (None, made.authority.read_bytes()), "clients trusted the old authority"
+
+
+def test_a_draft_that_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "certificates"
+    folder.mkdir()
+    (folder / ".new-0123").write_bytes(b"half a key")
+    ensure_certificates(folder, hosts=("localhost",))
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
