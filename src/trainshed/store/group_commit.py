@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from trainshed.errors import UnavailableError
+from trainshed.errors import DiskFullError, UnavailableError
 from trainshed.store.database import Database, Transaction
 
 
@@ -38,7 +38,7 @@ class GroupCommit:
     def run(self, work: Callable[[Transaction], object]) -> None:
         """Execute a write. It is durable on return. Raises what `work` raises; then nothing of it is written.
 
-        `work` is executed again, alone, if a transaction that it shared was rolled back.
+        `work` is executed again, alone, if a transaction that it shared was rolled back because of one of its writes.
         """
         write = _Write(work)
         with self._changed:
@@ -68,9 +68,13 @@ class GroupCommit:
                 self._changed.notify_all()
 
     def _commit_alone(self, group: Sequence[_Write], error: Exception) -> None:
-        """Commit each write in a transaction of its own, since it is unknown which of them failed."""
-        if len(group) == 1:
-            group[0].error, group[0].ended = error, True
+        """Commit each write in a transaction of its own, since it is unknown which of them failed.
+
+        A database that is busy, full or unreachable fails all of them: each would wait for it as long as the group did.
+        """
+        if len(group) == 1 or isinstance(error, UnavailableError | DiskFullError):
+            for write in group:
+                write.error, write.ended = error, True
             return
         for write in group:
             try:

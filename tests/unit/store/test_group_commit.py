@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from trainshed.errors import UnavailableError
 from trainshed.store.database import Database, Transaction
 from trainshed.store.group_commit import GroupCommit
 
@@ -18,12 +19,17 @@ INSERT = sa.text("insert into projects (id, number, created_us) values (:id, :nu
 
 
 class CountingDatabase(Database):
-    """A database that counts the transactions that it committed."""
+    """A database that counts the transactions that it began and committed, and can be busy after some of them."""
 
+    begun = 0
     commits = 0
+    busy_after = 1_000  #: transactions
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
+        self.begun += 1
+        if self.begun > self.busy_after:
+            raise UnavailableError("The database is busy.")
         with super().write() as tx:
             yield tx
         self.commits += 1
@@ -33,7 +39,7 @@ class CountingDatabase(Database):
 def database(tmp_path: Path) -> Iterator[CountingDatabase]:
     opened = CountingDatabase(tmp_path / "state.db")
     opened.migrate()
-    opened.commits = 0
+    opened.begun = opened.commits = 0
     yield opened
     opened.close()
 
@@ -80,6 +86,14 @@ def test_one_that_fails_takes_no_other_with_it(database: CountingDatabase) -> No
     errors = [future.exception() for future in futures]
     assert [isinstance(error, sa.exc.IntegrityError) for error in errors] == [False, False, True, False]
     assert names(database) == {"first", "a", "c"}
+
+
+def test_a_busy_database_is_waited_for_once_and_refuses_all_that_share_the_commit(database: CountingDatabase) -> None:
+    database.busy_after = 1
+    futures = written_behind_another(GroupCommit(database), ["a", "b", "c", "d"])
+    errors = [future.exception() for future in futures]
+    assert [isinstance(error, UnavailableError) for error in errors] == [False, True, True, True, True]
+    assert (database.begun, names(database)) == (2, {"first"})
 
 
 def test_a_write_alone_raises_its_error_and_the_next_one_goes_on(database: CountingDatabase) -> None:
