@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import base64
 import errno
+import fcntl
 import hashlib
 import io
 import json
 import os
+import shutil
 import sqlite3
 import stat
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -35,6 +37,7 @@ FORMAT = 1
 HEADER, MANIFEST, FILES_FOLDER = "backup.json", "manifest.jsonl", "files"
 ATTRIBUTE = "user.trainshed"
 _CHUNK_BYTES = 1 << 20
+_DRAFT_PREFIX = "draft-"  #: of folders with a copy of the database
 _ALWAYS = ("token", "token-for", "config.toml", "certificates", "models", "hosts", "notebooks")
 _ATTEMPT_FILES = ("journal.jsonl", "log.jsonl", "samples.jsonl")
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -76,8 +79,8 @@ def write_backup(
         raise CannotProceedError(f"{target} exists already. Choose another name; a backup replaces no file.")
     try:
         home.backups.mkdir(mode=0o700, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=home.backups, prefix="draft-") as scratch:
-            rows = Path(scratch) / "state.db"
+        with _scratch_folder(home) as scratch:
+            rows = scratch / "state.db"
             copy_sqlite(home.database, rows)
             with atomic_file(target, durable=True) as file:
                 report = _write(home, rows, file, _Choice(buckets, logs), progress)
@@ -86,6 +89,22 @@ def write_backup(
     except OSError as exc:
         raise _write_error(exc, target) from exc
     return BackupReport(path=str(target), size=target.stat().st_size, **report)
+
+
+@contextmanager
+def _scratch_folder(home: Home) -> Iterator[Path]:
+    """A folder for the copy of the database. Also removes those of backups that were killed."""
+    fd = os.open(home.backups, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(BlockingIOError):  # another backup runs
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for left in home.backups.glob(f"{_DRAFT_PREFIX}*"):
+                shutil.rmtree(left, ignore_errors=True)
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        with tempfile.TemporaryDirectory(dir=home.backups, prefix=_DRAFT_PREFIX) as scratch:
+            yield Path(scratch)
+    finally:
+        os.close(fd)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
@@ -278,6 +279,21 @@ def test_no_file_is_overwritten_and_a_failure_leaves_none(home: Home, tmp_path: 
     assert target.read_text() == "mine"
     with pytest.raises(CannotProceedError, match="can't be written"):
         write_backup(home, tmp_path / "missing" / "b.tar")
+    assert list(home.backups.iterdir()) == []
+
+
+def test_copies_of_a_backup_that_was_killed_are_removed_by_the_next(home: Home, tmp_path: Path) -> None:
+    left = home.backups / "draft-killed"
+    left.mkdir(parents=True)
+    (left / "state.db").write_bytes(b"rows")
+    holder = os.open(home.backups, os.O_RDONLY)
+    try:
+        fcntl.flock(holder, fcntl.LOCK_SH)  # as another backup does that runs
+        write_backup(home, tmp_path / "first.tar")
+        assert left.exists()
+    finally:
+        os.close(holder)
+    write_backup(home, tmp_path / "second.tar")
     assert list(home.backups.iterdir()) == []
 
 
