@@ -356,6 +356,7 @@ class TestVersions:
         shed.remove(second)
         assert shed.models.files_used("shed", "f00")
         assert not shed.models.files_used("other", "f00")
+        assert not shed.models.files_used("shed", "f00", besides=first)
         shed.remove(first)
         assert not shed.models.files_used("shed", "f00")
 

@@ -242,10 +242,11 @@ class ModelStore:
                 _update_model(tx, updated_model)
             update_operation(tx, operation)
 
-    def files_used(self, project: str, files: str) -> bool:
+    def files_used(self, project: str, files: str, *, besides: Version | None = None) -> bool:
         """Whether any version of a project, in any state, has the snapshot with this content hash."""
+        other = {"model": besides.model, "version": besides.id} if besides else {"model": "", "version": ""}
         with self._database.read() as tx:
-            [row] = tx.rows(QUERY["versions_with_files"], {"project": project, "files": files})
+            [row] = tx.rows(QUERY["versions_with_files"], {"project": project, "files": files, **other})
         return bool(row["found"])
 
     @contextmanager

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from trainshed.background import BackgroundLoop
@@ -50,7 +51,7 @@ Key = tuple[str, str, str]  #: project, model, version
 class ReleasesFiles(Protocol):
     """The store of versions' files."""
 
-    def release(self, project: str, digest: str) -> None: ...
+    def release(self, project: str, digest: str, *, used: Callable[[str, str], bool]) -> None: ...
 
 
 class DeploymentController:
@@ -307,10 +308,13 @@ class DeploymentController:
         if fleet is not None:
             self._drain(fleet.all_keys())
         self._hosts.remove(*key)  # before the row: without one, nothing would remove the folder
+        # Before the row too. The files of a version that shares them stay, also while that one drains.
+        self._model_files.release(
+            version.project, version.files, used=partial(self._models.files_used, besides=version)
+        )
         operation = self._operations.get(version.project, version.operation)
         self._models.remove_version(version, operation.succeeded(EMPTY, now_us=now_us()))
         self._publisher.publish(version.project, version.model)
-        self._model_files.release(version.project, version.files)
         LOG.info("version.deleted version=%s", version.name)
 
     def _current(self, version: Version) -> Version:

@@ -78,10 +78,13 @@ class ModelFileStore:
                 self._in_use[project, snapshot.digest] -= 1
             self.release(project, snapshot.digest)
 
-    def release(self, project: str, digest: str) -> None:
-        """Remove a snapshot unless a version uses it or is being created from it. Idempotent."""
+    def release(self, project: str, digest: str, *, used: Callable[[str, str], bool] | None = None) -> None:
+        """Remove a snapshot unless a version uses it or is being created from it. Idempotent.
+
+        `used` replaces that of the store, for a version that is about to go.
+        """
         with self._lock:
-            if not digest or self._in_use[project, digest] > 0 or self._used(project, digest):
+            if not digest or self._in_use[project, digest] > 0 or (used or self._used)(project, digest):
                 return
             _remove(self.folder(project, digest))
             with contextlib.suppress(OSError):  # not empty, or missing

@@ -60,7 +60,8 @@ select * from models order by project, id;
 select * from versions where state <> 'FAILED' order by created_us, project, model, id;
 
 -- versions_with_files
-select count(*) as found from versions where project = :project and files = :files;
+select count(*) as found from versions
+where project = :project and files = :files and not (model = :model and id = :version);
 
 -- names_of_models
 select id, default_version from models where project = :project order by created_us desc, id desc limit :limit;
