@@ -15,8 +15,14 @@ import uvicorn
 
 ROOT = Path(__file__).resolve().parents[2] / "src" / "trainshed"
 
-SHIPPED = ("node", "node/files", "serving", "engines/ray/bridge")  # run where nothing else of Trainshed is
-EVERYONE = {"errors", "domain", "node/files", "__init__"}  # but for what is shipped
+SHIPPED = (
+    "node",
+    "node/files",
+    "node/crashpoints",
+    "serving",
+    "engines/ray/bridge",
+)  # run where nothing else of Trainshed is
+EVERYONE = {"errors", "domain", "node/files", "node/crashpoints", "__init__"}  # but for what is shipped
 
 #: Who may import whom, by the longest matching path.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -51,6 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "console": set(),  # files, and nothing that could know what they show
     "node": set(),
     "node/files": set(),  # atomic files, which every layer writes
+    "node/crashpoints": set(),  # steps at which tests make a process fail, in every layer
     "serving": set(),
     "packaging": {"runtimes"},
     "client": {"config", "packaging", "proxy"},  # a trainer is packed before it is sent
@@ -75,7 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 #: Parts and modules that read the environment: there it is the interface, or it is passed on to a program.
-ENVIRONMENT = {"config", "node", "engines/ray/bridge", "testing", "serving/container/container.py"}
+ENVIRONMENT = {"config", "node", "node/crashpoints", "engines/ray/bridge", "testing", "serving/container/container.py"}
 
 MODULES = sorted(ROOT.rglob("*.py"))
 

@@ -30,6 +30,7 @@ from trainshed.backup.contents import plan_path
 from trainshed.config import Home
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.errors import CannotProceedError, DiskFullError
+from trainshed.node.crashpoints import crashpoint
 from trainshed.node.files import atomic_file
 from trainshed.store.sqlite import copy_sqlite, read_schema
 
@@ -84,6 +85,7 @@ def write_backup(
             copy_sqlite(home.database, rows)
             with atomic_file(target, durable=True) as file:
                 report = _write(home, rows, file, _Choice(buckets, logs), progress)
+                crashpoint("backup.written")
     except sqlite3.Error as exc:
         raise CannotProceedError(f"The database {home.database} can't be copied: {exc}. There is no backup.") from exc
     except OSError as exc:

@@ -25,6 +25,7 @@ from trainshed.backup.contents import REPLACED_FOLDER, RESTORE_FOLDER, plan_path
 from trainshed.config import Home
 from trainshed.errors import CannotProceedError, DiskFullError
 from trainshed.node.archives.extract import BadArchiveError, Limits, extract
+from trainshed.node.crashpoints import crashpoint
 from trainshed.node.files import sync_folder, write_file
 from trainshed.state_lock import hold_lock
 from trainshed.store.database import LATEST_SCHEMA
@@ -62,9 +63,11 @@ def restore(
                 (home.path / RESTORE_FOLDER).mkdir(mode=0o700)
                 paths = _stage(home, backup, progress)
                 _refuse_replacing(home, paths, replace=replace)
+                crashpoint("restore.staged")
                 moved_to = home.path / REPLACED_FOLDER / datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
                 plan = {"paths": paths, "replaced": str(moved_to.relative_to(home.path))}
                 write_file(plan_path(home), json.dumps(plan).encode(), durable=True)
+                crashpoint("restore.planned")
         except BaseException:
             if not plan_path(home).exists():
                 shutil.rmtree(home.path / RESTORE_FOLDER, ignore_errors=True)
@@ -93,6 +96,7 @@ def finish_restore(home: Home) -> bool:
                 _move(home.path / old, home.path / plan["replaced"] / old)
         _move(staged, target)
     plan_path(home).unlink()
+    crashpoint("restore.finished")
     sync_folder(home.path / RESTORE_FOLDER)
     shutil.rmtree(home.path / RESTORE_FOLDER)
     return True
@@ -106,6 +110,7 @@ def _replaced_by(path: str) -> tuple[str, ...]:
 def _move(source: Path, target: Path) -> None:
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     source.rename(target)
+    crashpoint("restore.moved")
     sync_folder(target.parent)
     sync_folder(source.parent)
 

@@ -28,7 +28,7 @@ from trainshed.buckets.dirfd import (
 )
 from trainshed.buckets.listing import list_page
 from trainshed.buckets.names import bucket_name, components, is_folder
-from trainshed.buckets.object_files import open_object, stat_object, unreadable_error
+from trainshed.buckets.object_files import check_plain, open_object, stat_object, unreadable_error
 from trainshed.buckets.staging import FileReader, ObjectReader, StagedObject
 from trainshed.domain.objects import (
     ListQuery,
@@ -43,6 +43,7 @@ from trainshed.domain.objects import (
 from trainshed.domain.times import now_us
 from trainshed.domain.work_budget import WorkBudget, unlimited
 from trainshed.errors import ConflictError, FailedPreconditionError, InvalidArgumentError, UnavailableError
+from trainshed.node.crashpoints import crashpoint
 
 LOG = logging.getLogger("trainshed.buckets")
 
@@ -96,7 +97,9 @@ class FileBackend:
                 stack.enter_context(lock)
             if self.list(bucket, ListQuery(limit=1, checksums=False)).items:
                 raise ConflictError("The bucket you tried to delete is not empty.")
+            crashpoint("bucket.delete.before")
             forget()
+            crashpoint("bucket.delete.forgotten")
             self._remove_bucket_folder(bucket)
 
     def _remove_bucket_folder(self, bucket: str) -> None:
@@ -105,6 +108,7 @@ class FileBackend:
             (self._root / bucket).rename(trash)
         except FileNotFoundError:
             return
+        crashpoint("bucket.delete.moved")
         self._remove(trash)  # a remainder is removed at the next start
 
     def info(self, bucket: str, name: str, *, checksums: bool = True) -> ObjectInfo:
@@ -174,6 +178,7 @@ class FileBackend:
         parts = components(draft.name)
         md5, crc32c = staged.seal(draft, budget)
         with disk_errors():
+            crashpoint("object.put.staged")
             if staged.size > PIECE:
                 os.fdatasync(staged.fd)  # the slow part, outside of the lock
         with disk_errors(), self._write_lock(draft.bucket, draft.name):
@@ -185,7 +190,9 @@ class FileBackend:
             os.setxattr(staged.fd, xattrs.ATTRIBUTE, xattrs.encode(info))
             os.utime(staged.fd, ns=(info.generation * 1000, info.generation * 1000))
             os.fsync(staged.fd)
+            crashpoint("object.put.synced")
             self._move_into_place(staged.path, draft.bucket, parts)
+            crashpoint("object.put.done")
         return info
 
     def delete(self, bucket: str, name: str, conditions: Preconditions, *, generation: int | None = None) -> None:
@@ -205,8 +212,11 @@ class FileBackend:
                     os.fsync(folder)
             else:
                 with open_directory(self._root, (bucket, *parts[:-1])) as folder:
+                    crashpoint("object.delete.before")
                     os.unlink(parts[-1], dir_fd=folder)
+                    crashpoint("object.delete.unlinked")
                     os.fsync(folder)
+                crashpoint("object.delete.synced")
                 parts = parts[:-1]
             with self._folder_lock:
                 prune(self._root, (bucket, *parts), keep=1)
@@ -223,7 +233,9 @@ class FileBackend:
                 traits = change(info)
                 now = max(self._clock(), info.updated_us)
                 info = replace(info, traits=traits, metageneration=info.metageneration + 1, updated_us=now)
+                crashpoint("object.patch.before")
                 os.setxattr(fd, xattrs.ATTRIBUTE, xattrs.encode(info))
+                crashpoint("object.patch.written")
                 os.fsync(fd)
             finally:
                 os.close(fd)
@@ -234,23 +246,7 @@ class FileBackend:
 
         Raises `NotFoundError` if the folder does not exist.
         """
-        try:
-            with open_directory(self._root, (bucket, *(components(name) if name else ()))) as folder:
-                for path, folders, files, fd in os.fwalk(".", dir_fd=folder, follow_symlinks=False):
-                    for entry in (*folders, *files):
-                        mode = os.stat(entry, dir_fd=fd, follow_symlinks=False).st_mode
-                        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-                            path_shown = "/".join(
-                                filter(None, (bucket, name, path.removeprefix(".").lstrip("/"), entry))
-                            )
-                            raise FailedPreconditionError(
-                                f"gs://{path_shown} is a link, or no file at all. Links are not followed: put the file "
-                                f"itself there."
-                            )
-        except OSError as exc:
-            if exc.errno not in NOT_FOUND_ERRNOS:
-                raise
-            raise object_not_found(bucket, name) from exc
+        check_plain(self._root, bucket, name)
 
     def sweep(self) -> None:
         """Remove what interrupted writes left.
@@ -303,6 +299,7 @@ class FileBackend:
             try:
                 with self._make_folder(bucket, parts[:-1]) as folder:
                     self._rename(staged, parts, folder)
+                    crashpoint("object.put.renamed")
                     os.fsync(folder)
                 return
             except FileNotFoundError:

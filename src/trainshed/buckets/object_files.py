@@ -6,8 +6,9 @@ import os
 import stat
 from pathlib import Path
 
-from trainshed.buckets.dirfd import open_directory, open_file
+from trainshed.buckets.dirfd import NOT_FOUND_ERRNOS, open_directory, open_file
 from trainshed.buckets.names import bucket_name, components
+from trainshed.domain.objects import object_not_found
 from trainshed.errors import FailedPreconditionError
 
 
@@ -36,3 +37,25 @@ def unreadable_error(bucket: str, name: str, status: os.stat_result) -> FailedPr
         f"owner is user {status.st_uid}, which keeps the server out. Change that with chmod or chown on the server's "
         f"machine, or delete the object or write it anew."
     )
+
+
+def check_plain(root: Path, bucket: str, name: str) -> None:
+    """Raises `FailedPreconditionError` if a folder has an entry that is neither a file nor a folder.
+
+    Raises `NotFoundError` if the folder does not exist.
+    """
+    try:
+        with open_directory(root, (bucket, *(components(name) if name else ()))) as folder:
+            for path, folders, files, fd in os.fwalk(".", dir_fd=folder, follow_symlinks=False):
+                for entry in (*folders, *files):
+                    mode = os.stat(entry, dir_fd=fd, follow_symlinks=False).st_mode
+                    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                        path_shown = "/".join(filter(None, (bucket, name, path.removeprefix(".").lstrip("/"), entry)))
+                        raise FailedPreconditionError(
+                            f"gs://{path_shown} is a link, or no file at all. Links are not followed: put the file "
+                            f"itself there."
+                        )
+    except OSError as exc:
+        if exc.errno not in NOT_FOUND_ERRNOS:
+            raise
+        raise object_not_found(bucket, name) from exc

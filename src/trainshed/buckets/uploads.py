@@ -22,6 +22,7 @@ from trainshed.buckets.staging import StagedObject
 from trainshed.domain.objects import ObjectDraft, ObjectMetadata, Preconditions
 from trainshed.domain.times import now_us
 from trainshed.errors import NotFoundError, UnavailableError
+from trainshed.node.crashpoints import crashpoint
 from trainshed.node.files import DRAFT_PREFIX, write_file
 
 SESSION_RETENTION_US = 7 * 24 * 3600 * 1_000_000  #: without a write
@@ -66,7 +67,9 @@ class UploadSessions:
         self._sweep_if_due()
         with disk_errors():
             write_file(data, b"", durable=True)
+            crashpoint("upload.begin.data_written")
             write_file(path, orjson.dumps(record), durable=True)
+            crashpoint("upload.begin.recorded")
         return upload
 
     def open(self, bucket: str, upload: str) -> UploadSession:

@@ -8,6 +8,8 @@ import json
 import os
 import time
 
+from .crashpoints import crashpoint
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
@@ -65,8 +67,10 @@ class Journal:
         if set(facts) != set(EVENTS[event]):
             raise ValueError("%s has the facts %s" % (event, ", ".join(EVENTS[event]) or "of none"))
         line = json.dumps(dict(facts, t=now_us(), event=event), sort_keys=True)
+        crashpoint("journal.append.before")
         self._pending += line.encode() + b"\n"
         self.flush()
+        crashpoint("journal.append.after")
 
     def flush(self) -> bool:
         """Write pending events. Returns False if the disk is still full."""

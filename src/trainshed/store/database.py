@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import sqlalchemy as sa
 
 from trainshed.errors import CannotProceedError, DiskFullError, InvalidArgumentError, UnavailableError
+from trainshed.node.crashpoints import crashpoint
 from trainshed.store.postgresql import Fence, postgresql_engine
 from trainshed.store.sqlite import back_up_first, sqlite_engine
 
@@ -173,6 +174,7 @@ class Database:
                     if statement.strip():
                         tx.run(sa.text(statement))
                 tx.run(sa.text("insert into trainshed_schema (version) values (:v)"), {"v": number})
+            crashpoint("database.migrate.before_commit")
 
     def _for_dialect(self, script: str) -> str:
         """Fill in the dialect's types: `{serial}` is an auto-increment key, `{name}` is text in byte order."""

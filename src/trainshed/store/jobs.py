@@ -17,6 +17,7 @@ from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
 from trainshed.domain.jobs.states import TERMINAL_STATES, JobState
 from trainshed.domain.jobs.workload import Workload, parse_workload, workload_body
 from trainshed.errors import AlreadyExistsError, NotFoundError, WriteConflictError
+from trainshed.node.crashpoints import crashpoint
 from trainshed.store.database import Database, Transaction, is_duplicate, load_queries, storable
 from trainshed.store.group_commit import GroupCommit
 from trainshed.store.queue_order import QueueOrder
@@ -52,12 +53,14 @@ class JobStore:
                     tx.run(QUERY["insert_job"], row)
                     tx.run_many(QUERY["insert_event"], history)
                     put_in_order(job)
+                    crashpoint("job.create.before_commit")
 
                 self._group_commit.run(insert)
         except sa.exc.IntegrityError as exc:
             if not is_duplicate(exc):
                 raise
             raise AlreadyExistsError("A job with this id already exists.", field="job.job_id") from exc
+        crashpoint("job.create.after_commit")
         return job
 
     def is_active(self, project: str, job_id: str) -> bool:

@@ -15,6 +15,7 @@ from trainshed.domain.models.version import Version, VersionState
 from trainshed.domain.models.version_details import VersionDetails
 from trainshed.domain.operations import Operation
 from trainshed.errors import AlreadyExistsError, FailedPreconditionError, NotFoundError, WriteConflictError
+from trainshed.node.crashpoints import crashpoint
 from trainshed.store import policies
 from trainshed.store.database import Database, Transaction, is_duplicate, load_queries, storable
 from trainshed.store.operations import insert_operation, update_operation
@@ -75,6 +76,7 @@ class ModelStore:
             if not is_duplicate(exc):
                 raise
             raise AlreadyExistsError("A model with the same name already exists.", field="model.name") from exc
+        crashpoint("model.create.after_commit")
         return model
 
     def get(self, project: str, model_id: str) -> Model:
@@ -112,6 +114,8 @@ class ModelStore:
                 version = replace(version, operation=operation.id)
             model = _update_model(tx, decision.model) if decision.model else model
             version = _update_version(tx, version) if version else None
+            crashpoint("model.change.before_commit")
+        crashpoint("model.change.after_commit")
         return model, ModelChange(model=model if decision.model else None, version=version, operation=operation)
 
     def remove(self, project: str, model_id: str, operation: Operation) -> Operation:
@@ -125,6 +129,7 @@ class ModelStore:
                 )
             tx.run(QUERY["delete_model"], {"project": project, "id": model_id})
             tx.run(policies.QUERY["delete_policy"], {"resource": model.name})
+            crashpoint("model.delete.before_commit")
             return insert_operation(tx, operation)
 
     def add_version(self, version: Version, operation: Operation) -> tuple[Version, Operation]:
@@ -138,10 +143,12 @@ class ModelStore:
                 operation = insert_operation(tx, operation)
                 version = replace(version, operation=operation.id)
                 tx.run(QUERY["insert_version"], _version_values(version))
+                crashpoint("version.create.before_commit")
         except sa.exc.IntegrityError as exc:
             if not is_duplicate(exc):
                 raise
             raise AlreadyExistsError("A version with the same name already exists.", field="version.name") from exc
+        crashpoint("version.create.after_commit")
         return version, operation
 
     def has_version(self, project: str, model: str, version: str) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainshed.domain.iam import Principal, Role
+from trainshed.node.crashpoints import crashpoint
 from trainshed.store.database import Database, load_queries
 
 QUERY = load_queries("tokens")
@@ -48,6 +49,8 @@ class TokenStore:
         with self._database.write() as tx:
             tx.run(QUERY["forget_expired"], {"before_us": token.created_us - 86_400_000_000})
             tx.run(QUERY["insert_token"], values)
+            crashpoint("token.create.before_commit")
+        crashpoint("token.create.after_commit")
 
     def find(self, digest: str) -> Token | None:
         with self._database.read() as tx:
@@ -74,6 +77,8 @@ class TokenStore:
         """Revoke a token and its children. Idempotent: the first revocation time stays."""
         with self._database.write() as tx:
             tx.run(QUERY["revoke_token"], {"id": token_id, "now_us": now_us})
+            crashpoint("token.revoke.before_commit")
+        crashpoint("token.revoke.after_commit")
 
 
 def _token(row: Mapping[str, Any]) -> Token:

@@ -14,6 +14,7 @@ from trainshed.domain.models.version import Version, VersionState, version_body
 from trainshed.domain.operations import Operation, response
 from trainshed.domain.times import now_us
 from trainshed.errors import WriteConflictError
+from trainshed.node.crashpoints import crashpoint
 from trainshed.store.conflicts import retry_on_conflict
 from trainshed.store.models import ModelStore
 from trainshed.store.operations import OperationStore
@@ -76,7 +77,9 @@ class VersionCompletion:
             details = replace(current.details, served=provisioned.served)
             ready = current.to(VersionState.READY, files=provisioned.files, details=details)
             with self.publisher.announcing(ready):
+                crashpoint("version.ready.published")
                 self.stores.models.record_version(ready, _succeeded(operation, ready))
+                crashpoint("version.ready.recorded")
 
         retry_on_conflict(attempt)
 

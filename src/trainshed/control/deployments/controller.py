@@ -36,6 +36,7 @@ from trainshed.engines.hosts.watcher import HostPhase
 from trainshed.engines.reaped_process import log_tail
 from trainshed.errors import CannotProceedError, NotFoundError, TrainshedError
 from trainshed.gateway.routes import Routes, Traffic
+from trainshed.node.crashpoints import crashpoint
 from trainshed.store.models import ModelStore
 
 LOG = logging.getLogger("trainshed.control.deployments.controller")
@@ -307,13 +308,17 @@ class DeploymentController:
         self._publisher.publish(version.project, version.model)  # a version that is DELETING has no route
         if fleet is not None:
             self._drain(fleet.all_keys())
+        crashpoint("version.delete.drained")
         self._hosts.remove(*key)  # before the row: without one, nothing would remove the folder
+        crashpoint("version.delete.folder_removed")
         # Before the row too. The files of a version that shares them stay, also while that one drains.
         self._model_files.release(
             version.project, version.files, used=partial(self._models.files_used, besides=version)
         )
+        crashpoint("version.delete.files_removed")
         operation = self._operations.get(version.project, version.operation)
         self._models.remove_version(version, operation.succeeded(EMPTY, now_us=now_us()))
+        crashpoint("version.delete.row_removed")
         self._publisher.publish(version.project, version.model)
         LOG.info("version.deleted version=%s", version.name)
 

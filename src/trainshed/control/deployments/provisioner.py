@@ -27,6 +27,7 @@ from trainshed.engines.hosts.watcher import HostPhase, HostStatus
 from trainshed.engines.local.containers import ResolvedImage, resolve_image
 from trainshed.engines.local.package_installer import PackageInstaller
 from trainshed.errors import EngineUnavailableError, FailedPreconditionError, NotFoundError, TrainshedError
+from trainshed.node.crashpoints import crashpoint
 from trainshed.runtimes.catalogue import DEFAULT_RUNTIME
 from trainshed.runtimes.environments import Runtimes, RuntimeState
 
@@ -116,6 +117,7 @@ class VersionProvisioner:
         fails; then no process is left.
         """
         with self._files(version, context) as snapshot:
+            crashpoint("version.provision.files_copied")
             with_files = replace(version, files=snapshot.digest)
             container = container_of(version)
             if container is None:
@@ -128,7 +130,9 @@ class VersionProvisioner:
                 context.report(f"Looking for the image {container.image}.")
                 image = self._images().resolve_new(version, container, _reporter(context))
                 spec = self.hosts.prepare(self._container_spec(with_files, image))
+            crashpoint("version.provision.prepared")
             host, served = self._host(version, spec, names, context, snapshot)
+            crashpoint("version.provision.host_ready")
             image_id = spec.container.image if spec.container is not None else ""
             served = replace(served, site=spec.site, size=snapshot.size, image=image_id)
             try:

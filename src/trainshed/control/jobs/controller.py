@@ -30,6 +30,7 @@ from trainshed.domain.times import clock_time, now_us
 from trainshed.engines import base
 from trainshed.engines.base import Outage
 from trainshed.errors import CannotProceedError, EngineUnavailableError, TrainshedError, WriteConflictError
+from trainshed.node.crashpoints import crashpoint
 from trainshed.store.jobs import JobStore
 
 LOG = logging.getLogger("trainshed.control.jobs.controller")
@@ -183,8 +184,14 @@ class JobController:
                 self._start_launch(job)
             case CancelAttempt():
                 engine.cancel(folder)
-            case Transition(job=job_after, events=events):
+            case Transition(job=job_after, events=events) if job_after.ended:
+                crashpoint("job.end.before_write")
                 self._record(job_after, *events)
+                crashpoint("job.end.after_write")
+            case Transition(job=job_after, events=events):
+                crashpoint("job.running.before_write")
+                self._record(job_after, *events)
+                crashpoint("job.running.after_write")
 
     def choose_engine(self, labels: Mapping[str, str], workload: Workload) -> str:
         """Return the engine for a new job. See `EngineRegistry.choose`."""
@@ -239,7 +246,9 @@ class JobController:
     def _admit_one(self, job: Job) -> bool:
         message = "Waiting for job to be provisioned."
         event = JobEvent(kind=JobEventKind.ADMITTED, message=message, time_us=self._clock())
+        crashpoint("job.admit.before_write")
         recorded = self._record(job, event)
+        crashpoint("job.admit.after_write")
         if recorded is not None:
             self._start_launch(recorded)
         return recorded is not None
@@ -286,7 +295,9 @@ class JobController:
     def _launch_on_engine(self, engine: base.Engine, spec: base.AttemptSpec) -> None:
         for left in reversed(range(MAX_LAUNCH_ATTEMPTS)):
             try:
+                crashpoint("job.launch.before")
                 engine.launch(spec)
+                crashpoint("job.launch.after")
                 return
             except EngineUnavailableError as exc:
                 if left == 0:

@@ -26,7 +26,9 @@ from trainshed.engines.local.orphans import kill_orphans
 from trainshed.engines.local.warm import OFF, WarmProcesses
 from trainshed.engines.shipping import ship
 from trainshed.errors import EngineUnavailableError
+from trainshed.node import crashpoints
 from trainshed.node.containers.replica import remove_containers
+from trainshed.node.crashpoints import crashpoint
 from trainshed.node.files import write_file
 from trainshed.node.process import open_files
 from trainshed.node.process.spawn import inherited_environment
@@ -91,6 +93,7 @@ class LocalEngine:
             attempt.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             spec = render(attempt, uv=self._uv, cluster=cluster)
             write_file(attempt.folder / "spec.json", orjson.dumps(spec, default=str))
+            crashpoint("attempt.spec.written")
             cold_reason = self.warm.launch(attempt) if attempt.warm else OFF
             if cold_reason is None:
                 return
@@ -103,7 +106,7 @@ class LocalEngine:
                 start_new_session=True,
                 timeout=_START_TIMEOUT_S,
                 cwd="/",
-                env={**inherited_environment(), **open_files.variables()},
+                env={**inherited_environment(), **open_files.variables(), **crashpoints.variables()},
                 check=False,
             )
         except OSError as exc:

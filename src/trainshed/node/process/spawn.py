@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 
+from ..crashpoints import crashpoint
 from .tree import set_parent_death_signal
 
 TYPE_CHECKING = False
@@ -55,6 +56,7 @@ def spawn(
     With `target`, which returns an exit status, the process is a fork that calls it: node code needs no new Python.
     """
     reason = warm_runner.cold_start_reason(argv, env, folder) if warm_runner is not None else cold_reason
+    crashpoint("replica.start.before")
     out_r, out_w = os.pipe()
     err_r, err_w = os.pipe()
     error_r, error_w = os.pipe()
@@ -82,6 +84,7 @@ def spawn(
         raise OSError(int(error), os.strerror(int(error)))
     os.set_blocking(out_r, False)
     os.set_blocking(err_r, False)
+    crashpoint("replica.start.after")
     return SpawnedProcess(pid, out_r, err_r, _note(argv, reason))
 
 

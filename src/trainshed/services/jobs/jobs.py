@@ -28,6 +28,7 @@ from trainshed.domain.models.version import serving_runtime
 from trainshed.domain.models.version_container import batch_prediction_unsupported
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.errors import FailedPreconditionError
+from trainshed.node.crashpoints import crashpoint
 from trainshed.services.jobs.reports import JobReports
 from trainshed.services.paging import PageRequest, ResourcePage, scan
 from trainshed.services.patches import check_mask, merge_labels
@@ -172,7 +173,9 @@ class Jobs:
                 return cancelled, (requested, *end_events(cancelled, None, now_us=now))
             return job.to(JobState.CANCELLING, now_us=now, failure=failure), (requested,)
 
+        crashpoint("job.cancel.before_commit")
         self._change(project, job_id, change)
+        crashpoint("job.cancel.after_commit")
         self._scheduler.wake()
 
     def _change(

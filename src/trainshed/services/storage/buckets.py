@@ -13,6 +13,7 @@ from trainshed.domain import names
 from trainshed.domain.objects import MAX_PAGE, Bucket, Preconditions
 from trainshed.domain.times import now_us
 from trainshed.errors import CannotProceedError, ConditionNotMetError, InvalidArgumentError, NotFoundError, NotModified
+from trainshed.node.crashpoints import crashpoint
 from trainshed.store.buckets import BucketStore, bucket_exists
 from trainshed.store.conflicts import retry_on_conflict
 
@@ -80,7 +81,10 @@ class Buckets:
             updated_us=now,
         )
         self._backend.make_bucket(name)
-        return self._store.add(bucket)
+        crashpoint("bucket.create.folder_made")
+        added = self._store.add(bucket)
+        crashpoint("bucket.create.recorded")
+        return added
 
     def adopt(self, project: str, name: str, *, url: str) -> Bucket:
         """Register a bucket that the operator configured in a cloud. Idempotent.

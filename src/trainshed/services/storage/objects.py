@@ -32,6 +32,7 @@ from trainshed.errors import (
     RequestCancelledError,
     UnavailableError,
 )
+from trainshed.node.crashpoints import crashpoint
 
 __all__ = [
     "PIECE",
@@ -162,6 +163,7 @@ class Objects:
         with self._backend.open(source.bucket, source.name) as reader, self.stage(draft) as staged:
             _check_source(source, reader.info)
             reader.copy_to(staged, budget)
+            crashpoint("object.rewrite.staged")
             traits = reader.info.traits if keep_traits else draft.traits
             return self._backend.commit(
                 staged, replace(draft, traits=traits, components=reader.info.components), budget
@@ -174,6 +176,7 @@ class Objects:
         info = self._backend.info(source.bucket, source.name, checksums=False)
         _check_generation(source, info)
         moved = self.copy(replace(source, generation=info.generation), draft, principal, budget, keep_traits=True)
+        crashpoint("object.move.copied")
         self._backend.delete(source.bucket, source.name, Preconditions(), generation=info.generation)
         return moved
 
@@ -190,6 +193,7 @@ class Objects:
                     _check_source(source, reader.info)
                     reader.copy_to(staged, budget)
                     count += reader.info.components or 1
+            crashpoint("object.compose.staged")
             return self._backend.commit(staged, replace(draft, components=count), budget)
 
     def _check_writable(self, bucket: str, principal: Principal) -> None:
@@ -220,7 +224,9 @@ class Objects:
     def keep(self, session: UploadSession) -> None:
         """Suspend an incomplete upload. The received bytes are on disk."""
         try:
+            crashpoint("upload.chunk.received")
             session.sync()
+            crashpoint("upload.chunk.synced")
         finally:
             self._sessions.keep(session)
 
@@ -241,6 +247,7 @@ class Objects:
         except BaseException:
             self._sessions.end(session)
             raise
+        crashpoint("upload.finish.committed")
         self._sessions.end(session)
         return info
 

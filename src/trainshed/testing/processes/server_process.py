@@ -13,6 +13,7 @@ from pathlib import Path
 from trainshed import server
 from trainshed.config import Home, Settings
 from trainshed.errors import CannotProceedError
+from trainshed.node import crashpoints
 from trainshed.testing.processes.checked_api import checked_api
 
 
@@ -31,6 +32,7 @@ def serve_forked(home: Path, environment: Mapping[str, str], log: Path) -> None:
     os.setsid()
     os.environ.clear()
     os.environ.update(environment)
+    crashpoints.arm()
     with open(log, "ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from trainshed.config import Home
 from trainshed.domain.jobs.reconcile import AttemptPhase
 from trainshed.engines.local.engine import LocalEngine
+from trainshed.node import crashpoints
 from trainshed.testing.eventually import eventually
 from trainshed.testing.processes import server_process
 from trainshed.testing.processes.checked_api import FAULTS
@@ -142,6 +143,8 @@ class RunningServer:
     With an `environment`, it is a process of its own: variables may be read when a module is imported.
     """
 
+    crash_at = ""  #: the crash point of the next start, as `TRAINSHED_CRASH_AT` has it; its hits go to `hits`
+
     def __init__(
         self, home: Path, settings: Mapping[str, Any] | None = None, *, environment: Mapping[str, str] | None = None
     ) -> None:
@@ -155,6 +158,8 @@ class RunningServer:
         """Start it and wait until it is ready. Raises `RuntimeError`, with the end of its log, if it does not start."""
         env = {k: v for k, v in os.environ.items() if not k.startswith("TRAINSHED_")}
         env |= {f"TRAINSHED_SERVER_{name.upper()}": str(value) for name, value in self._settings.items()}
+        if self.crash_at:
+            env |= {crashpoints.VARIABLE: self.crash_at, crashpoints.HITS_VARIABLE: str(self.hits)}
         self.home.mkdir(parents=True, exist_ok=True)
         self._process = (
             self._start_interpreter(env | self._environment)
@@ -178,6 +183,10 @@ class RunningServer:
         command = [sys.executable, "-m", server_process.__name__, str(self.home)]
         with open(self.log, "ab") as log:
             return subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+
+    @property
+    def hits(self) -> Path:
+        return self.home.with_name(f"{self.home.name}.hits")
 
     @property
     def log(self) -> Path:
@@ -219,6 +228,12 @@ class RunningServer:
     def kill(self) -> None:
         """Send SIGKILL and wait for the exit."""
         self._end(signal.SIGKILL)
+
+    def wait(self) -> int:
+        """Wait until it exits by itself. Returns the exit status, negative for a signal."""
+        process, self._process = self._process, None
+        assert process is not None
+        return process.wait(timeout=STOP_TIMEOUT_S)
 
     def stop(self) -> int:
         """Send SIGTERM. Returns the exit status."""
