@@ -397,6 +397,7 @@ def check_quiet(server: RunningServer) -> None:
         assert connection.execute("pragma integrity_check").fetchall() == [("ok",)]
 
 
+@pytest.mark.fault("F41")
 @pytest.mark.parametrize("point", IN_THE_SERVER)
 def test_a_server_that_is_killed_at(world: World, point: str) -> None:
     scenario, at = IN_THE_SERVER[point]
