@@ -85,3 +85,9 @@ def test_a_section_is_replaced_and_must_be_there() -> None:
     assert between(page, "x") == "new"
     with pytest.raises(ValueError, match="no section y"):
         with_section(page, "y", "new")
+
+
+def test_a_line_of_figures_is_no_row() -> None:
+    assert rows_of("| F01 | A. | B. |\n| F01 | 30 | 0.02 | 0 | 0 | 0 | 0 | `f598080328` | 2026-11-18 |\n") == {
+        "F01": ("A.", "B.")
+    }

@@ -32,7 +32,7 @@ OPEN_ROWS: dict[str, str] = {
     "F70": "a package that probes; the process that installs is tested",
 }
 
-_ROW = re.compile(r"^\| (F\d\d) \| (.+?) \| (.+?) \|$", re.MULTILINE)
+_ROW = re.compile(r"^\| (F\d\d) \| ([^|\n]+) \| ([^|\n]+) \|$", re.MULTILINE)
 
 
 def rows_of(page: str) -> dict[str, tuple[str, str]]:
