@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
+from trainshed.domain.image_registries import DEFAULT_REGISTRIES, REGISTRIES_DESCRIPTION, ImageRegistries
 from trainshed.errors import CannotProceedError
 
 PREFIX = "TRAINSHED_SERVER_"
@@ -50,9 +51,7 @@ class Settings:
     host: str = _setting("127.0.0.1", "Address to listen on.")
     port: int = _setting(8470, "Port for HTTP. 0 picks a free one.")
     tls_port: int = _setting(8471, "Port for HTTPS with the server's own certificate authority. 0 picks a free one.")
-    allowed_hosts: str = _setting(
-        "", "Host names, separated by commas, that clients may use besides loopback and `host`."
-    )
+    allowed_hosts: str = _setting("", "Host names, separated by commas, for clients besides loopback and `host`.")
     max_connections: int = _setting(
         4000,
         "Most open connections, at most half of the open files that the system allows. At this number, a new "
@@ -84,6 +83,7 @@ class Settings:
         "The tool that runs containers: `podman`, `docker`, or `auto`, the one that has the image, else Podman if it "
         "is installed.",
     )
+    image_registries: str = _setting(DEFAULT_REGISTRIES, REGISTRIES_DESCRIPTION)
     container_read_only: bool = _setting(
         False, "Containers can't change the files of their image; `/tmp`, `/var/tmp` and `/run` are in memory then."
     )
@@ -157,6 +157,7 @@ class Settings:
                     f"The setting {name} is {getattr(self, name)}; it must be a number that is more than 0."
                 )
         _check_addresses(self.reverse_proxies)
+        ImageRegistries.parse(self.image_registries)
         if self.node_buckets and not Path(self.node_buckets).is_absolute():
             raise CannotProceedError(
                 f"The setting node_buckets is {self.node_buckets!r}; it must be a path that begins with `/`."

@@ -142,7 +142,12 @@ def _but_image(config: dict[str, Any]) -> dict[str, Any]:
 def jobs(runner: Podman | Docker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]:
     runner.base()
     home = tmp_path_factory.mktemp("containers") / "home"
-    settings = {"grace_s": 30, "container_tool": runner.kind, "container_read_only": "true"}
+    settings = {
+        "grace_s": 30,
+        "container_tool": runner.kind,
+        "container_read_only": "true",
+        "image_registries": "127.0.0.1:*",
+    }
     running = RunningServer(home, settings, environment=runner.env).start()
     running.call("POST", f"/storage/v1/b?project={PROJECT}", {"name": BUCKET})
     yield Containers(running, runner)

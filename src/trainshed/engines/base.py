@@ -20,6 +20,7 @@ class ReplicaContainer:
     args: tuple[str, ...]
     cpus: float  #: at most
     memory_bytes: int
+    pull: bool = True  #: whether the image may be pulled if the machine does not have it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

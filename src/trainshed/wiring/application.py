@@ -20,6 +20,7 @@ from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.credentials import LocalCredentials, RemoteCredentials
 from trainshed.control.jobs.orphans import end_orphans
 from trainshed.domain.engine_names import LOCAL_ENGINE, RAY_ENGINE
+from trainshed.domain.image_registries import ImageRegistries
 from trainshed.domain.policies import JOBS, MODELS
 from trainshed.engines.hosts.base import HostEngine, HostEngineRouter
 from trainshed.engines.local.containers import ContainerOptions, HostContainers
@@ -280,7 +281,11 @@ def _build_provisioner(core: Core, hosts: HostEngine) -> VersionProvisioner:
         installer=PackageInstaller(uv=find_uv(), ship=core.engine.ship),
         references=ReferenceOutputs(core.engine.warm, ship=core.engine.ship),
         uri_resolver=uri_resolver(core),
-        images=ImageResolver(tool=core.settings.container_tool, number=_projects(core).number),
+        images=ImageResolver(
+            tool=core.settings.container_tool,
+            registries=ImageRegistries.parse(core.settings.image_registries),
+            number=_projects(core).number,
+        ),
         find_parity=find_parity(core.models),
     )
     resources = HostResources(
@@ -293,7 +298,13 @@ def _build_provisioner(core: Core, hosts: HostEngine) -> VersionProvisioner:
 
 
 def _jobs(core: Core, uri_checker: UriChecker, control: JobController, reports: JobReports) -> Jobs:
-    checks = JobChecks(runtimes=core.runtimes, uri_checker=uri_checker, models=core.models, machines=core.machines)
+    checks = JobChecks(
+        runtimes=core.runtimes,
+        uri_checker=uri_checker,
+        models=core.models,
+        machines=core.machines,
+        registries=ImageRegistries.parse(core.settings.image_registries),
+    )
     return Jobs(core.jobs, control, checks, reports)
 
 
@@ -312,6 +323,11 @@ def _models_and_versions(
     core: Core, uri_checker: UriChecker, projects: Projects, job_plane: JobPlane, serving_plane: _ServingPlane
 ) -> tuple[Models, Versions]:
     deployments, metrics = serving_plane.deployments, serving_plane.gateway.metrics
-    checks = VersionChecks(runtimes=core.runtimes, placement=job_plane.registry, uri_checker=uri_checker)
+    checks = VersionChecks(
+        runtimes=core.runtimes,
+        placement=job_plane.registry,
+        uri_checker=uri_checker,
+        registries=ImageRegistries.parse(core.settings.image_registries),
+    )
     versions = Versions(core.models, deployments, metrics, projects, checks)
     return Models(core.models, deployments, metrics, projects), versions

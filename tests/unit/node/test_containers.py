@@ -212,10 +212,10 @@ def tools(install: Install) -> list[ContainerTool]:
 def test_the_tool_that_has_the_images_runs_them(install: Install, tmp_path: Path) -> None:
     both = tools(install)
     add(tmp_path / "docker-images", "a/b")
-    tool, ids = images.ensure_images(both, ["a/b"], lambda line: None)
+    tool, ids = images.ensure_images(both, {"a/b": True}, lambda line: None)
     assert (tool.kind, ids) == (DOCKER, {"a/b": "id-of-a/b"})
     add(tmp_path / "podman-images", "a/b")
-    assert images.ensure_images(both, ["a/b"], lambda line: None)[0].kind == PODMAN
+    assert images.ensure_images(both, {"a/b": True}, lambda line: None)[0].kind == PODMAN
 
 
 def test_what_nobody_has_is_pulled_and_that_is_told(install: Install, tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_what_nobody_has_is_pulled_and_that_is_told(install: Install, tmp_path: 
     add(tmp_path / "registry", "here")
     add(tmp_path / "registry", "afar")
     said: list[str] = []
-    tool, ids = images.ensure_images(both, ["afar", "here"], said.append)
+    tool, ids = images.ensure_images(both, {"afar": True, "here": True}, said.append)
     assert (tool.kind, sorted(ids)) == (PODMAN, ["afar", "here"])
     assert said[:3] == [
         "The image afar is not on this machine: pulling it with podman.",
@@ -235,11 +235,55 @@ def test_what_nobody_has_is_pulled_and_that_is_told(install: Install, tmp_path: 
 
 def test_an_image_that_cannot_be_had_is_named_with_a_remedy(install: Install) -> None:
     with pytest.raises(images.ImageError) as refused:
-        images.ensure_images(tools(install), ["a/b"], lambda line: None)
+        images.ensure_images(tools(install), {"a/b": True}, lambda line: None)
     assert str(refused.value) == (
-        "The image a/b is not on this machine, and it can't be pulled: Error: connection refused. Build it here, with "
-        "`podman build -t a/b .`, or check its name and whether this machine reaches the registry."
+        "The image a/b is not on this machine, and it can't be pulled: there was no answer of a registry. Build it "
+        "here, with `podman build -t a/b .`, or check its name and whether this machine reaches the registry."
     )
+
+
+PULL_ERRORS = {  # of Podman and Docker
+    "a closed port": 'pinging container registry h:1: Get "https://h:1/v2/": dial tcp 10.0.0.1:1: connect: '
+    "connection refused",
+    "no such host": 'Get "https://h/v2/": dial tcp: lookup h on 10.0.0.2:53: no such host',
+    "a silent port": 'Get "https://h:1/v2/": net/http: TLS handshake timeout',
+    "another service": 'Get "https://h:1/v2/": http: server gave HTTP response to HTTPS client',
+    "a page": "invalid status code from registry 418 (I'm a teapot): secret words of an internal page",
+    "an answer": "reading manifest 7 in h/x: manifest unknown: manifest unknown",
+    "a denial": "Error response from daemon: pull access denied for x, repository does not exist or may require "
+    "'docker login': denied: requested access to the resource is denied",
+}
+
+
+def test_a_pull_tells_what_a_registry_answered_and_nothing_of_the_network(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, told = tools(install), {}
+    for name, error in PULL_ERRORS.items():
+        warning = f'time="now" level=warning msg="Failed, retrying in 1s. Error: {error}"'
+        monkeypatch.setenv("PULL_ERROR", f"{warning}\nError: {error}")
+        logged: list[str] = []
+        with pytest.raises(images.ImageError) as refused:
+            images.ensure_images(both, {"h/x": True}, logged.append)
+        facts = refused.value.failure["facts"]
+        assert isinstance(facts, dict)
+        told[name] = facts["detail"]
+        assert logged == [
+            f"The image h/x is not on this machine: pulling it with {both[0].kind}.",
+            "Copying blob 1 of 1",
+        ]
+    assert told.pop("an answer") == "the registry has no such tag (manifest unknown)"
+    assert told.pop("a denial") == "the registry denies access, or has no such image (unauthorized)"
+    assert set(told.values()) == {"there was no answer of a registry"}
+
+
+def test_an_image_of_another_registry_is_not_pulled(install: Install, tmp_path: Path) -> None:
+    both = tools(install)
+    add(tmp_path / "registry", "a/b")
+    logged: list[str] = []
+    with pytest.raises(images.ImageError, match="the setting image_registries does not allow to pull it"):
+        images.ensure_images(both, {"a/b": False}, logged.append)
+    assert logged == []
 
 
 @pytest.mark.parametrize("way", ["here", "afar", "in no list"])
@@ -251,7 +295,7 @@ def test_an_image_for_another_machine_is_named_with_a_remedy(
         add(tmp_path / ("podman-images" if way == "here" else "registry"), "a/b", architecture="s390x")
     monkeypatch.setenv("PULL_ERROR", "Error: no image found in manifest list for architecture amd64")
     with pytest.raises(images.ImageError) as refused:
-        images.ensure_images(both, ["a/b"], lambda line: None)
+        images.ensure_images(both, {"a/b": True}, lambda line: None)
     here = container_tool.architecture()
     made_for = "other machines alone" if way == "in no list" else "s390x"
     assert str(refused.value) == (

@@ -13,6 +13,7 @@ from trainshed.attempts.batch_progress import BatchProgress
 from trainshed.config import Home
 from trainshed.domain.capacity.machine_types import STANDARD
 from trainshed.domain.iam import Principal, Role
+from trainshed.domain.image_registries import DEFAULT_REGISTRIES, ImageRegistries
 from trainshed.domain.jobs.gang import shortfall
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.states import JobState
@@ -96,6 +97,7 @@ class Shed:
             uri_checker=uri_checker(database, folder, BUCKETS, OBJECTS, {"in-cloud": "s3://lab-data"}),
             models=_models_with_digits(database),
             machines=STANDARD,
+            registries=ImageRegistries.parse(DEFAULT_REGISTRIES),
         )
         reports = JobReports(attempts=self.attempts, progress=self.attempts, failures=Failures(Home(folder)))
         self.jobs = Jobs(self.store, self.scheduler, checks, reports, clock=self.tick)
@@ -487,3 +489,15 @@ def test_a_job_whose_place_does_not_answer_says_so(shed: Shed) -> None:
     assert shed.jobs.details("shed", "j1")["waiting"].endswith("starts whole: 3 of this machine's 8 places are free.")
     shed.store.record(shed.store.get("shed", "j1").to(JobState.PREPARING, now_us=shed.tick()))
     assert shed.jobs.details("shed", "j1")["waiting"] == "The far place has not answered since noon."
+
+
+@pytest.mark.parametrize("role", ["master", "worker"])
+def test_an_image_of_an_unknown_registry_is_refused(shed: Shed, role: str) -> None:
+    images = {"masterConfig": {"imageUri": "docker.io/me/trainer"}}
+    images[f"{role}Config"] = {"imageUri": "127.0.0.1:22/trainer"}
+    training = {"region": "us-central1", "scaleTier": "CUSTOM", "masterType": "n1-standard-4", **images}
+    if role == "worker":
+        training |= {"workerCount": "1", "workerType": "n1-standard-4"}
+    with pytest.raises(InvalidArgumentError, match="setting image_registries allows") as refused:
+        shed.jobs.create("shed", {"jobId": "j1", "trainingInput": training})
+    assert refused.value.field == f"{role}_config.image_uri"

@@ -12,6 +12,7 @@ import pytest
 from trainshed.artifacts.manifest import ArtifactManifest
 from trainshed.config import Home
 from trainshed.domain.iam import Principal, Role
+from trainshed.domain.image_registries import DEFAULT_REGISTRIES, ImageRegistries
 from trainshed.domain.policies import MODELS
 from trainshed.errors import (
     AbortedError,
@@ -74,7 +75,10 @@ class Shed:
         self.store = ModelStore(database)
         self.projects = Projects(ProjectStore(database), default="shed")
         checks = VersionChecks(
-            runtimes=TwoRuntimes(), placement=AnyEngine(), uri_checker=uri_checker(database, folder, BUCKETS, FILES)
+            runtimes=TwoRuntimes(),
+            placement=AnyEngine(),
+            uri_checker=uri_checker(database, folder, BUCKETS, FILES),
+            registries=ImageRegistries.parse(DEFAULT_REGISTRIES),
         )
         self.models = Models(self.store, self.deployments, self.metrics, self.projects, clock=self.tick)
         self.versions = Versions(self.store, self.deployments, self.metrics, self.projects, checks, clock=self.tick)
@@ -718,3 +722,9 @@ class TestPolicies:
             shed.policies.get("shed", "x")
         owner = Principal(user="o", project="shed", role=Role.OWNER)
         assert shed.policies.test("shed", "x", owner, {"permissions": ["ml.models.get"]}) == {}
+
+
+def test_an_image_of_an_unknown_registry_is_refused(shed: Shed) -> None:
+    with pytest.raises(InvalidArgumentError, match="setting image_registries allows") as refused:
+        shed.versions.create("shed", "m", {"name": "v1", "container": {"image": "169.254.169.254/x"}})
+    assert refused.value.field == "version.container.image"

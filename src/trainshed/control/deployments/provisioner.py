@@ -17,6 +17,7 @@ from trainshed.config import Home
 from trainshed.control.deployments.model_files import NO_FILES, ModelFileStore, ModelSnapshot
 from trainshed.control.packages import PackageRequest, resolve_packages, site_name
 from trainshed.control.uri_resolver import UriResolver
+from trainshed.domain.image_registries import ImageRegistries
 from trainshed.domain.models import hosting as rules
 from trainshed.domain.models.version import Version
 from trainshed.domain.models.version_container import ServingContainer, aip_environment, container_of, model_folder
@@ -365,6 +366,7 @@ class ImageResolver:
     """Resolves images. `tool` is the setting; `number` returns the number of a project."""
 
     tool: str
+    registries: ImageRegistries
     number: Callable[[str], int]
 
     def resolve_new(
@@ -375,21 +377,24 @@ class ImageResolver:
         `tell` is called with progress, and its exception ends the pull. Raises `FailedPreconditionError` if the image
         is not available.
         """
-        return self._resolved(version, container, resolve_image(container.image, tool=self.tool, report=tell))
+        return self._resolved(version, container, self._pulled(container.image, tell))
 
     def resolve_existing(self, version: Version, container: ServingContainer) -> ResolvedContainer:
         """Resolve the container of an existing version: the same image, whatever its name refers to now."""
         image_id = version.served.image
         try:
-            image = resolve_image(image_id, tool=self.tool, report=_ignore)
+            image = resolve_image(image_id, tool=self.tool, pull=False, report=_ignore)
         except FailedPreconditionError:
-            image = resolve_image(container.image, tool=self.tool, report=_ignore)
+            image = self._pulled(container.image, _ignore)
             if image.id != image_id:
                 raise FailedPreconditionError(
                     f"The image {container.image} is not the one any more that version {version.id} was created with, "
                     f"and that one was removed. Create the version again."
                 ) from None
         return self._resolved(version, container, image)
+
+    def _pulled(self, image: str, report: Callable[[str], None]) -> ResolvedImage:
+        return resolve_image(image, tool=self.tool, pull=self.registries.pulls(image), report=report)
 
     def _resolved(self, version: Version, container: ServingContainer, image: ResolvedImage) -> ResolvedContainer:
         return ResolvedContainer(

@@ -11,6 +11,7 @@ from trainshed.config import Home, Settings
 from trainshed.control.packages import FETCHED_FOLDER, PackageRequest, resolve_packages, site_name
 from trainshed.control.uri_resolver import UriResolver
 from trainshed.domain.capacity.machine_types import MachineTypes
+from trainshed.domain.image_registries import ImageRegistries
 from trainshed.domain.jobs import gang as gangs
 from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
 from trainshed.domain.jobs.states import JobState
@@ -119,7 +120,7 @@ class LocalAttemptBuilder:
         return replace(spec, containers=settings, warm=False)
 
     def _replicas(self, job: Job, training: Training) -> tuple[Replica, ...]:
-        gang = gangs.gang(training)
+        gang, registries = gangs.gang(training), ImageRegistries.parse(self._settings.image_registries)
         listening = [replica for replica in gang if replica.type != gangs.EVALUATOR]
         try:
             addresses = gangs.loopback_addresses(gang, free_ports(len(listening)))
@@ -132,13 +133,15 @@ class LocalAttemptBuilder:
                 index=replica.index,
                 primary=replica.primary,
                 env=gangs.replica_environment(job, training, replica, addresses),
-                container=replica_container(training, replica.type, self._machines),
+                container=replica_container(training, replica.type, self._machines, registries),
             )
             for replica in gang
         )
 
 
-def replica_container(training: Training, role: str, machines: MachineTypes) -> ReplicaContainer | None:
+def replica_container(
+    training: Training, role: str, machines: MachineTypes, registries: ImageRegistries
+) -> ReplicaContainer | None:
     """Return the container of a role's replicas, with the resources of its machine type.
 
     Returns None if they run a module. gs:// URIs stay unchanged: images are made for a service that passes them on.
@@ -152,6 +155,7 @@ def replica_container(training: Training, role: str, machines: MachineTypes) -> 
         args=container.args + (("--job-dir", training.job_dir) if training.job_dir else ()),
         cpus=machine_type.cpu,
         memory_bytes=int(machine_type.memory_gb * 1e9),
+        pull=registries.pulls(container.image),
     )
 
 

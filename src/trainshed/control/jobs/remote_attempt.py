@@ -15,6 +15,7 @@ from trainshed.control.packages import FETCHED_FOLDER, PackageRequest, resolve_p
 from trainshed.control.uri_resolver import UriResolver
 from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.capacity.placement import CPU, ResourceShares
+from trainshed.domain.image_registries import ImageRegistries
 from trainshed.domain.jobs import gang as gangs
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import Training
@@ -77,6 +78,7 @@ class RemoteAttemptBuilder:
     def _replicas(self, job: Job, training: Training) -> tuple[Replica, ...]:
         gang, types, gpus = gangs.gang(training), gangs.machine_types(training), gangs.accelerators(training)
         addresses = gangs.placeholder_addresses(gang)
+        registries = ImageRegistries.parse(self.settings.image_registries)
         return tuple(
             Replica(
                 name=replica.name,
@@ -88,7 +90,7 @@ class RemoteAttemptBuilder:
                     "OMP_NUM_THREADS": str(self._threads(types[replica.name])),
                 },
                 machine=types[replica.name],
-                container=replica_container(training, replica.type, self.machines),
+                container=replica_container(training, replica.type, self.machines, registries),
                 gpus=gpus.get(replica.name, 0),
             )
             for replica in gang

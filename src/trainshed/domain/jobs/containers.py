@@ -58,6 +58,11 @@ def _container(config: Mapping[str, Any], image: str, args: Any) -> TrainingCont
     )
 
 
+def image_field(role: str) -> str:
+    """The field that names the image of a role, for errors."""
+    return f.snake(f"{_CONFIGS[role]}.imageUri")
+
+
 def check_containers(training_input: Mapping[str, Any]) -> None:
     """Raises `InvalidArgumentError` if images, commands and arguments contradict each other."""
     image = training_input.get("masterConfig", {}).get("imageUri", "")

@@ -157,11 +157,11 @@ class ResolvedImage:
     id: str
 
 
-def resolve_image(image: str, *, tool: str, report: Callable[[str], None]) -> ResolvedImage:
-    """Resolve an image by its name or id. Blocks while it is pulled; `report` is called with progress, and its
-    errors propagate. Raises `FailedPreconditionError` if it can't be pulled or does not run here."""
+def resolve_image(image: str, *, tool: str, pull: bool, report: Callable[[str], None]) -> ResolvedImage:
+    """Resolve an image by its name or id. Blocks while it is pulled, if it may be; `report` is called with progress,
+    and its errors propagate. Raises `FailedPreconditionError` if it can't be pulled or does not run here."""
     try:
-        found_tool, ids = images.ensure_images(container_tool.find(tool), [image], report)
+        found_tool, ids = images.ensure_images(container_tool.find(tool), {image: pull}, report)
     except (NoContainerToolError, ImageError) as exc:
         raise FailedPreconditionError(str(exc)) from exc
     return ResolvedImage(tool=found_tool.words(), id=ids[image])

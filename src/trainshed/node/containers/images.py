@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -21,6 +22,23 @@ if TYPE_CHECKING:
 IMAGES_FILE = "containers.json"  #: in the attempt's folder: the tool, and the id of each image
 _WRONG_PLATFORM = ("no image found in manifest list", "no matching manifest", "no image found in image index")
 
+#: lines of Podman and Docker that tell of progress
+_PROGRESS = re.compile(
+    r"(Trying to pull |Getting image |Copying (blob|config) |Writing manifest |Storing signatures|Digest: sha256:"
+    r"|Status: (Downloaded|Image is)|[0-9a-f]{12}: |[0-9a-f]{64}$|[\w./-]+: Pulling from )"
+)
+#: signs of errors that registries answer, and how they are told
+_ANSWERS = (
+    (("manifest unknown", "manifest_unknown"), "the registry has no such tag (manifest unknown)"),
+    (("name unknown", "name_unknown", "repository not found"), "the registry has no such image (name unknown)"),
+    (("toomanyrequests", "too many requests"), "the registry has had too many requests"),
+    (
+        ("unauthorized", "authentication required", "access to the resource is denied", "denied:"),
+        "the registry denies access, or has no such image (unauthorized)",
+    ),
+    (("no space left on device",), "the disk of this machine is full"),
+)
+_NO_ANSWER = "there was no answer of a registry"
 _MISSING_IMAGE = (
     "The image %s is not on this machine, and it can't be pulled: %s. Build it here, with `%s build -t %s .`, or check "
     "its name and whether this machine reaches the registry."
@@ -40,7 +58,8 @@ def prepare_images(folder: str) -> int:
     the reason on stderr and in `install.failure`."""
     with open(os.path.join(folder, "spec.json"), "rb") as file:
         spec = json.loads(file.read().decode())
-    images = sorted({each["container"]["image"] for each in spec["replicas"]})
+    containers = [each["container"] for each in spec["replicas"]]
+    images = {each["image"]: each.get("pull", True) for each in sorted(containers, key=lambda each: each["image"])}
     try:
         tool, ids = ensure_images(container_tool.find(spec["containers"]["tool"]), images, _log)
     except (NoContainerToolError, ImageError) as exc:
@@ -51,9 +70,11 @@ def prepare_images(folder: str) -> int:
     return 0
 
 
-def ensure_images(tools: list[ContainerTool], images: list[str], log: Say) -> tuple[ContainerTool, dict[str, str]]:
+def ensure_images(
+    tools: list[ContainerTool], images: dict[str, bool], log: Say
+) -> tuple[ContainerTool, dict[str, str]]:
     """The tool that has all of these images, and the id of each. If no tool has all, the first
-    one pulls the missing ones.
+    one pulls the missing ones that have True.
 
     Raises `ImageError` if an image can't be pulled, or is for another architecture.
     """
@@ -63,7 +84,7 @@ def ensure_images(tools: list[ContainerTool], images: list[str], log: Say) -> tu
             break
     else:
         tool = tools[0]
-        details = {image: _inspect(tool, image) or _pull(tool, image, log) for image in images}
+        details = {image: _inspect(tool, image) or _pull(tool, image, log, may) for image, may in images.items()}
     return tool, {image: _check_architecture(tool, image, info) for image, info in details.items() if info}
 
 
@@ -89,7 +110,9 @@ def _architecture_error(tool: ContainerTool, image: str, architecture: str) -> I
     )
 
 
-def _pull(tool: ContainerTool, image: str, log: Say) -> dict[str, Any]:
+def _pull(tool: ContainerTool, image: str, log: Say, allowed: bool) -> dict[str, Any]:
+    if not allowed:
+        raise _missing_error(tool, image, "the setting image_registries does not allow to pull it")
     log("The image %s is not on this machine: pulling it with %s." % (image, tool.kind))
     process = subprocess.Popen(
         container_tool.pull_command(tool, image),
@@ -105,17 +128,30 @@ def _pull(tool: ContainerTool, image: str, log: Say) -> dict[str, Any]:
         for line in process.stdout:
             if line.strip():
                 lines.append(line.strip())
-                log(line.strip())
+                if _PROGRESS.match(lines[-1]):  # errors tell of the network
+                    log(lines[-1])
     info = _inspect(tool, image) if process.returncode == 0 else None
     if info is None:
         output = "\n".join(lines[-20:])
         if any(message in output for message in _WRONG_PLATFORM):
             raise _architecture_error(tool, image, "other machines alone")
-        detail = container_tool.last_line(output)
-        message = _MISSING_IMAGE % (image, detail, tool.kind, image)
-        raise ImageError(message, IMAGE_MISSING, image=image, tool=tool.kind, detail=detail)
+        raise _missing_error(tool, image, _answer(output))
     log("The image %s was pulled." % image)
     return info
+
+
+def _answer(output: str) -> str:
+    """What the registry answered, in the words of its protocol.
+
+    Whether there is a host, a port or another service at the address is not told: it would map the server's network.
+    """
+    output = output.lower()
+    return next((text for signs, text in _ANSWERS if any(sign in output for sign in signs)), _NO_ANSWER)
+
+
+def _missing_error(tool: ContainerTool, image: str, detail: str) -> ImageError:
+    message = _MISSING_IMAGE % (image, detail, tool.kind, image)
+    return ImageError(message, IMAGE_MISSING, image=image, tool=tool.kind, detail=detail)
 
 
 def _log(line: str) -> None:

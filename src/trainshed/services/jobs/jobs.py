@@ -13,8 +13,10 @@ from trainshed.domain.engine_names import ENGINE_LABEL
 from trainshed.domain.etags import check_etag, etag
 from trainshed.domain.filters.parser import parse
 from trainshed.domain.filters.server import SERVER
+from trainshed.domain.image_registries import ImageRegistries
 from trainshed.domain.jobs import gang
 from trainshed.domain.jobs.batch_prediction import BatchPrediction, cloud_output_unsupported
+from trainshed.domain.jobs.containers import image_field
 from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.failure_text import error_message
 from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
@@ -49,6 +51,7 @@ class JobChecks:
     uri_checker: UriChecker
     models: ModelStore
     machines: MachineTypes
+    registries: ImageRegistries
 
 
 class Jobs:
@@ -196,6 +199,8 @@ class Jobs:
             return self._resolve_prediction(project, workload)
         shortfall = tuple(filter(None, (self._scheduler.shortfall(engine, workload),)))
         if workload.containers:
+            for role, container in workload.containers.items():
+                self._checks.registries.check(container.image, field=image_field(role))
             self._check_training(project, workload)
             return CONTAINER, shortfall
         choice = self._checks.runtimes.resolve(workload.runtime_version, workload.python_version)

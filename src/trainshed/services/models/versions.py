@@ -11,6 +11,7 @@ from trainshed.domain.engine_names import ENGINE_LABEL
 from trainshed.domain.etags import check_etag
 from trainshed.domain.filters.parser import parse
 from trainshed.domain.filters.server import SERVER
+from trainshed.domain.image_registries import ImageRegistries
 from trainshed.domain.json_fields import mask_paths
 from trainshed.domain.models.model import Model, version_not_found
 from trainshed.domain.models.sample_request import sample_request
@@ -52,6 +53,7 @@ class VersionChecks:
     runtimes: RuntimeResolver
     placement: HostPlacement
     uri_checker: UriChecker
+    registries: ImageRegistries
 
 
 class Versions:
@@ -214,6 +216,7 @@ class Versions:
         """Resolve the runtime, and the engine from the version's own labels or else from those of its model."""
         labels = {**model.labels, **request.labels}
         if "container" in request.body:
+            self._checks.registries.check(request.body["container"]["image"], field="version.container.image")
             engine = self._checks.placement.choose_for_hosts(labels, HOSTED_CONTAINER)
             return VersionDetails(runtime="", engine=engine, notes=request.notes)
         runtime_request = serving_runtime(request.body.get("runtimeVersion", ""), request.body.get("pythonVersion", ""))
