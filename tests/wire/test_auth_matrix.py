@@ -73,6 +73,18 @@ def path_of(route: Route) -> str:
 GUARDED = [route for route in ROUTES if route.access is not Access.PUBLIC]
 
 
+def test_only_owners_of_the_server_are_told_of_its_process_and_folder(
+    server: RunningServer, call: Caller, tokens: dict[str, str]
+) -> None:
+    status, whole = call("GET", "/trainshed/v1/server", token=server.token)
+    assert status == 200
+    assert (whole["pid"], whole["home"]) == (server.pid, str(server.home))
+    for role in ("viewer", "editor", "owner", "other"):
+        status, told = call("GET", "/trainshed/v1/server", token=tokens[role])
+        assert status == 200
+        assert told == {key: value for key, value in whole.items() if key not in ("pid", "home")}, role
+
+
 def offenders(check: Callable[[Route], bool], routes: Iterable[Route] = GUARDED) -> list[str]:
     """The routes for which a check does not hold."""
     return [f"{route.method} {route.path}" for route in routes if not check(route)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from trainshed.config import Settings
+from trainshed.domain.iam import ALL_PROJECTS, Access, Principal
 
 _URL_PASSWORD = re.compile(r"(://[^:/@]*:).*@", re.DOTALL)
 _QUERY_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&#]*", re.IGNORECASE)
@@ -24,12 +25,13 @@ class ServerInfo:
     version: str
     fast_path_off_reason: str  #: with the remedy; empty if predictions have the fast path
 
-    def body(self) -> dict[str, Any]:
+    def body(self, principal: Principal) -> dict[str, Any]:
+        """Return the endpoints, and for owners of the server its process and folder."""
+        process = {"pid": self.pid, "home": self.home} if principal.may(Access.ADMIN, ALL_PROJECTS) else {}
         return {
             "url": self.url,
             "tlsUrl": self.tls_url,
-            "pid": self.pid,
-            "home": self.home,
+            **process,
             "version": self.version,
             "fastPathOffReason": self.fast_path_off_reason,
         }

@@ -67,7 +67,7 @@ def test_the_server_says_that_the_fast_path_is_off(caplog: pytest.LogCaptureFixt
     [message] = caplog.messages
     assert message.startswith("server.fast_path_off reason=The fast path of predictions is off")
     assert "uvicorn 0.999.1" in message
-    assert message.endswith(other.body()["fastPathOffReason"])
+    assert message.endswith(other.fast_path_off_reason)
 
 
 @pytest.mark.parametrize("fast", [True, False])

@@ -6,14 +6,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from trainshed import __version__
-from trainshed.api.http.request import services
+from trainshed.api.http.request import principal, services
 from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
 from trainshed.api.schemas import server as shapes
 from trainshed.domain.iam import Access
 
 
 async def show(request: Request) -> JSONResponse:
-    return JSONResponse(services(request).server.body())
+    return JSONResponse(services(request).server.body(principal(request)))
 
 
 async def settings(request: Request) -> JSONResponse:

@@ -1,6 +1,6 @@
 """Shapes of the server, its settings and runtimes, and of the overview of a project."""
 
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal, NotRequired, TypedDict
 
 from trainshed.api.schemas.jobs import JobRowBody, ProgressSummaryBody
 from trainshed.api.schemas.notes import Example, Json, Time
@@ -18,8 +18,10 @@ class ServerBody(TypedDict):
 
     url: Annotated[str, Example("http://127.0.0.1:8470")]
     tlsUrl: Annotated[str, Example("https://127.0.0.1:8471")]
-    pid: Annotated[int, Example(4711)]
-    home: Annotated[str, "The state folder.", Example("/home/ada/.trainshed")]
+    pid: NotRequired[Annotated[int, "For owners of all projects alone.", Example(4711)]]
+    home: NotRequired[
+        Annotated[str, "The state folder, for owners of all projects alone.", Example("/home/ada/.trainshed")]
+    ]
     version: Annotated[str, Example("0.1.0")]
     fastPathOffReason: Annotated[
         str, "Why predictions have no fast path, and what to do. Empty if they have it.", Example("")

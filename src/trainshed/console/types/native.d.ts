@@ -509,8 +509,8 @@ declare namespace Api {
   interface Server {
     url: string;
     tlsUrl: string;
-    pid: number;
-    home: string;
+    pid?: number;
+    home?: string;
     version: string;
     fastPathOffReason: string;
   }
