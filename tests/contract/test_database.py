@@ -169,7 +169,7 @@ class TestFence:
         second = Database(url)
         try:
             second.fence()
-            JobStore(second).add(JOB, [])
+            JobStore(second).add(replace(JOB, priority=1), [])
         finally:
             second.close()
         eventually(lambda: regained(database))

@@ -150,7 +150,7 @@ class TestModels:
         before = START
         while page := shed.models.page("shed", before=before, limit=2):
             seen += [(found.id, found.default.id if found.default else "") for found in page]
-            before = (page[-1].created_us, page[-1].id)
+            before = (page[-1].order_us, page[-1].id)
         assert seen == [("m4", ""), ("m3", ""), ("m2", ""), ("m1", ""), ("m0", ""), ("m", "v1")]
         assert shed.models.listed("shed", "m").default == shed.models.version("shed", "m", "v1")
         assert shed.models.listed("shed", "m0").default is None
@@ -300,10 +300,10 @@ class TestVersions:
     def test_what_is_to_be_served(self, shed: Shed) -> None:
         shed.models.add(model("empty"))
         shed.models.add(model("n", project="other"))
-        shed.models.add_version(version("w1", model_id="n", project="other", created_us=4), operation(project="other"))
         shed.ready("v1")
         shed.deleting(shed.ready("v2", created_us=2))
         failed, _ = shed.creating("v3", created_us=3)
+        shed.models.add_version(version("w1", model_id="n", project="other", created_us=4), operation(project="other"))
         shed.models.record_version(failed.to(FAILED, error="no"))
         found = shed.models.versions_to_serve()
         assert found.unreadable == []
@@ -410,3 +410,18 @@ def test_a_database_of_the_first_schema_moves_up(bare_database: Database, monkey
     store = ModelStore(database)
     store.add(model())
     assert store.get("shed", "m") == model()
+
+
+def test_models_and_versions_are_in_the_order_of_their_creation_whatever_the_clock_says(database: Database) -> None:
+    store = ModelStore(database)
+    for name, created_us in (("c", 9_000_000), ("b", 5_000_000), ("a", 5_000_001)):
+        store.add(model(name, created_us=created_us))
+    assert [each.id for each in store.page("shed", before=START, limit=9)] == ["a", "b", "c"]
+    first = store.page("shed", before=START, limit=1)[0]
+    assert [each.id for each in store.page("shed", before=(first.order_us, first.id), limit=9)] == ["b", "c"]
+    for name, created_us in (("v3", 9_000_000), ("v2", 5_000_000), ("v1", 5_000_001)):
+        begun = Operation.begin("shed", f"create_{name}", {}, now_us=created_us)
+        store.add_version(version(name, model_id="c", created_us=created_us), begun)
+    listed = store.page_versions(store.get("shed", "c"), before=START, limit=9)
+    assert [each.id for each in listed] == ["v1", "v2", "v3"]
+    assert [each.id for each in store.versions("shed", "c")] == ["v3", "v2", "v1"]

@@ -24,10 +24,11 @@ from trainshed.store.jobs import JobStore
 WORKLOAD = Training.parse({})
 NUMBERS = itertools.count()
 INSERT = sa.text(
-    "insert into jobs (project, id, body, labels, state, priority, attempt, runtime, engine, created_us, generation) "
-    "values ('shed', :id, '{\"trainingInput\":{}}', '{}', 'QUEUED', 0, 0, '', 'local', :created_us, 1)"
+    "insert into jobs (project, id, body, labels, state, priority, attempt, runtime, engine, created_us, order_us, "
+    "generation) "
+    "values ('shed', :id, '{\"trainingInput\":{}}', '{}', 'QUEUED', 0, 0, '', 'local', :created_us, :created_us, 1)"
 )
-QUEUED = sa.text("select project, id, engine, priority, created_us from jobs where state = 'QUEUED'")
+QUEUED = sa.text("select project, id, engine, priority, created_us, order_us from jobs where state = 'QUEUED'")
 
 
 def job(job_id: str, **values: Any) -> Job:
@@ -40,7 +41,7 @@ def counted(database: Database) -> dict[tuple[str, str], int]:
         rows = tx.rows(QUEUED)
 
     def order(row: Any) -> tuple[Any, ...]:
-        return (-row["priority"], row["created_us"], row["id"], row["project"])
+        return (-row["priority"], row["order_us"], row["id"], row["project"])
 
     return {
         (row["project"], row["id"]): 1

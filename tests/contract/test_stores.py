@@ -249,10 +249,10 @@ class TestJobs:
         assert seen == ["j6", "j5", "j4", "j3", "j2", "j1", "j0"]
 
     def test_the_queue_goes_by_priority_then_age_over_all_projects(self, store: JobStore) -> None:
-        store.add(job("late", created_us=3), [])
-        store.add(job("early", created_us=1, project="other"), [])
-        store.add(job("urgent", created_us=4, priority=5), [])
         store.add(job("gone", created_us=0), [])
+        store.add(job("early", created_us=1, project="other"), [])
+        store.add(job("late", created_us=3), [])
+        store.add(job("urgent", created_us=4, priority=5), [])
         store.record(store.get("shed", "gone").to(JobState.PREPARING, now_us=9))
         queue = store.queued(limit=10)
         assert [queued.id for queued in queue] == ["urgent", "early", "late"]
@@ -387,3 +387,31 @@ class TestDatabase:
             tx.run(insert)
             raise RuntimeError
         assert ProjectStore(database).find("x") is None
+
+
+def test_jobs_are_in_the_order_of_their_creation_whatever_the_clock_says(database: Database) -> None:
+    store, hour_us = JobStore(database), 3_600_000_000
+    for number, created_us in enumerate((5 * hour_us, 5 * hour_us + 1, 4 * hour_us, 4 * hour_us + 7, 6 * hour_us)):
+        added = store.add(job(f"{'edcba'[number]}", created_us=created_us), [QUEUED])
+        assert (added.created_us, added.order_us) == (created_us, store.get("shed", added.id).order_us)
+    assert [each.id for each in store.page("shed", before=START, limit=9)] == ["a", "b", "c", "d", "e"]
+    first, second = store.page("shed", before=START, limit=2)
+    assert [each.id for each in store.page("shed", before=(second.order_us, second.id), limit=9)] == ["c", "d", "e"]
+    search = JobSearchStore(database)
+    found = search.page("shed", JobSearchQuery(), states=list(JobState), before=START, limit=9)
+    assert [each.id for each in found] == ["a", "b", "c", "d", "e"]
+    assert [each.id for each in store.queued(limit=9)] == ["e", "d", "c", "b", "a"]
+    assert [each.id for each in search.queue("shed", limit=9)] == ["e", "d", "c", "b", "a"]
+    assert [store.ahead_of(each) for each in store.queued(limit=9)] == [0, 1, 2, 3, 4]
+    assert store.ahead_of(first) == 4
+    store.record(store.get("shed", "c").to(JobState.CANCELLED, now_us=4 * hour_us))
+    assert [store.ahead_of(each) for each in store.queued(limit=9)] == [0, 1, 2, 3]
+    assert JobStore(database).positions(store.queued(limit=9)) == store.positions(store.queued(limit=9))
+
+
+def test_operations_are_in_the_order_of_their_creation_whatever_the_clock_says(database: Database) -> None:
+    store = OperationStore(database)
+    for name, now_us in (("c", 9_000_000), ("b", 5_000_000), ("a", 5_000_001)):
+        store.add(Operation.begin("shed", name, {}, now_us=now_us))
+    found = store.page("shed", before=START, limit=9)
+    assert [each.id.rpartition("_")[2] for each in found] == ["a", "b", "c"]

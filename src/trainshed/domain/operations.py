@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
 
@@ -49,6 +49,7 @@ class Operation:
     response: Mapping[str, Any] | None = None
     created_us: int
     generation: int = 1
+    order_us: int = field(default=0, compare=False)  #: position in the order of creation; assigned by the store
 
     @classmethod
     def begin(cls, project: str, operation_id: str, metadata: Mapping[str, Any], *, now_us: int) -> Self:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 SCAN_ROWS = 500  #: rows per read while a filter scans
 MAX_SCAN_ROWS = 10_000  #: rows that one request scans; the page token continues from there
 
-RowCursor = tuple[int, str]  #: created_us and id of the last scanned row
+RowCursor = tuple[int, str]  #: order_us and id of the last scanned row
 START: RowCursor = (2**62, "")
 
 
@@ -30,15 +30,15 @@ class PageRequest:
     query: str = ""  #: a filter; if empty, everything matches
 
 
-class _Dated(Protocol):
+class _Ordered(Protocol):
     @property
     def id(self) -> str: ...
 
     @property
-    def created_us(self) -> int: ...
+    def order_us(self) -> int: ...
 
 
-Row = TypeVar("Row", bound=_Dated)
+Row = TypeVar("Row", bound=_Ordered)
 
 
 def scan(
@@ -60,7 +60,7 @@ def scan(
                 if len(matched) == request.size:
                     return matched, cursor
                 matched.append(row)
-            cursor = (row.created_us, row.id)
+            cursor = (row.order_us, row.id)
         if len(batch) < rows:
             return matched, None
     return matched, cursor

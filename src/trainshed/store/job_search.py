@@ -44,7 +44,7 @@ class JobSearchStore:
         before: tuple[int, str],
         limit: int,
     ) -> Sequence[Job]:
-        """Up to `limit` jobs in these states, older than `before` (its created_us and id), newest first."""
+        """Up to `limit` jobs in these states, older than `before` (its order_us and id), newest first."""
         values = {
             "states": [state.value for state in states],
             "before_us": before[0],

@@ -44,15 +44,18 @@ class JobStore:
 
         Raises `AlreadyExistsError` if its project ever had a job with this id.
         """
-        row, history = _values(job), _event_values(job, events)
+        row, history, added = _values(job), _event_values(job, events), job
 
         try:
             with self._queue_order.change() as put_in_order:
 
                 def insert(tx: Transaction) -> None:
+                    nonlocal added
                     tx.run(QUERY["insert_job"], row)
                     tx.run_many(QUERY["insert_event"], history)
-                    put_in_order(job)
+                    [stored] = tx.rows(QUERY["order_of"], {"project": job.project, "id": job.id})
+                    added = replace(job, order_us=stored["order_us"])
+                    put_in_order(added)
                     crashpoint("job.create.before_commit")
 
                 self._group_commit.run(insert)
@@ -61,7 +64,7 @@ class JobStore:
                 raise
             raise AlreadyExistsError("A job with this id already exists.", field="job.job_id") from exc
         crashpoint("job.create.after_commit")
-        return job
+        return added
 
     def is_active(self, project: str, job_id: str) -> bool:
         """Whether the job exists and has not ended."""
@@ -102,7 +105,7 @@ class JobStore:
             _write_events(tx, job, events)
 
     def page(self, project: str, *, before: tuple[int, str], limit: int) -> Sequence[Job]:
-        """Up to `limit` readable jobs older than `before` (its created_us and id), newest first."""
+        """Up to `limit` readable jobs older than `before` (its order_us and id), newest first."""
         values = {"project": project, "before_us": before[0], "before_id": before[1]}
         with self._database.read() as tx:
             return read_page(tx, QUERY["list_jobs"], values, job_from_row, limit=limit).values

@@ -36,8 +36,8 @@ class ModelWithDefault:
         return self.model.id
 
     @property
-    def created_us(self) -> int:
-        return self.model.created_us
+    def order_us(self) -> int:
+        return self.model.order_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class ModelStore:
         return ModelWithDefault(model=model, default=_version(rows[0]) if rows else None)
 
     def page(self, project: str, *, before: tuple[int, str], limit: int) -> Sequence[ModelWithDefault]:
-        """Up to `limit` readable models older than `before` (its created_us and id), newest first."""
+        """Up to `limit` readable models older than `before` (its order_us and id), newest first."""
         values = {"project": project, "before_us": before[0], "before_id": before[1]}
         with self._database.read() as tx:
             models = read_page(tx, QUERY["list_models"], values, _model, limit=limit)
@@ -190,7 +190,7 @@ class ModelStore:
             return _readable_versions(tx, project, model_id)
 
     def page_versions(self, model: Model, *, before: tuple[int, str], limit: int) -> Sequence[Version]:
-        """Up to `limit` readable versions older than `before` (its created_us and id), newest first."""
+        """Up to `limit` readable versions older than `before` (its order_us and id), newest first."""
         values = {"project": model.project, "model": model.id, "before_us": before[0], "before_id": before[1]}
         with self._database.read() as tx:
             return read_page(tx, QUERY["list_versions"], values, _version, limit=limit).values

@@ -46,7 +46,7 @@ class OperationStore:
             return update_operation(tx, operation)
 
     def page(self, project: str, *, before: tuple[int, str], limit: int) -> Sequence[Operation]:
-        """Up to `limit` operations older than `before` (its created_us and id), newest first."""
+        """Up to `limit` operations older than `before` (its order_us and id), newest first."""
         values = {"project": project, "before_us": before[0], "before_id": before[1], "limit": limit}
         with self._database.read() as tx:
             return [_operation(row) for row in tx.rows(QUERY["list_operations"], values)]

@@ -89,7 +89,7 @@ class QueueOrder:
             keys: defaultdict[str, list[QueueKey]] = defaultdict(list)
             with self._database.read() as tx:
                 for row in tx.rows(_QUEUED_KEYS):
-                    keys[row["engine"]].append((-row["priority"], row["created_us"], row["id"], row["project"]))
+                    keys[row["engine"]].append((-row["priority"], row["order_us"], row["id"], row["project"]))
             self._keys = {engine: sorted(each) for engine, each in keys.items()}
             self._loaded_under = number
         finally:
@@ -98,4 +98,4 @@ class QueueOrder:
 
 
 def _key(job: Job) -> QueueKey:
-    return (-job.priority, job.created_us, job.id, job.project)
+    return (-job.priority, job.order_us or job.created_us, job.id, job.project)

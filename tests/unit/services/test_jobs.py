@@ -111,6 +111,9 @@ class Shed:
 
     def in_state(self, job_id: str, *states: JobState) -> Job:
         self.create(job_id)
+        return self.move(job_id, *states)
+
+    def move(self, job_id: str, *states: JobState) -> Job:
         for state in states:
             self.store.record(self.store.get("shed", job_id).to(state, now_us=self.tick()))
         return self.store.get("shed", job_id)
@@ -501,3 +504,21 @@ def test_an_image_of_an_unknown_registry_is_refused(shed: Shed, role: str) -> No
     with pytest.raises(InvalidArgumentError, match="setting image_registries allows") as refused:
         shed.jobs.create("shed", {"jobId": "j1", "trainingInput": training})
     assert refused.value.field == f"{role}_config.image_uri"
+
+
+def test_a_clock_that_goes_back_changes_no_order_and_makes_no_time_negative(shed: Shed) -> None:
+    hour_us = 3_600_000_000
+    shed.now = 10 * hour_us
+    shed.in_state("b_old", JobState.PREPARING, JobState.RUNNING)
+    shed.now -= hour_us
+    shed.create("a_new")
+    ended = shed.move("b_old", JobState.SUCCEEDED)
+    shed.move("a_new", JobState.PREPARING, JobState.RUNNING, JobState.SUCCEEDED)
+    newest, oldest = shed.jobs.page("shed", PageRequest(size=9)).items
+    assert (newest["jobId"], oldest["jobId"]) == ("a_new", "b_old")
+    first = shed.jobs.page("shed", PageRequest(size=1))
+    assert [each["jobId"] for each in shed.jobs.page("shed", PageRequest(size=9, after=first.next)).items] == ["b_old"]
+    for each in (newest, oldest):
+        assert each["createTime"] <= each["startTime"] <= each["endTime"]
+    assert newest["createTime"] < oldest["createTime"], "times are the clock's"
+    assert (ended.ended_us or 0) >= (ended.started_us or 0) >= ended.created_us

@@ -188,8 +188,8 @@ def test_many_who_ask_cost_one_look(project: Project) -> None:
 
 
 def test_models_are_told_with_their_traffic(project: Project) -> None:
-    project.models.add(read_model({"name": "digits"}, "shed", now_us=NOW_US))
     project.models.add(read_model({"name": "idle"}, "shed", now_us=NOW_US - 1))
+    project.models.add(read_model({"name": "digits"}, "shed", now_us=NOW_US))
     project.add_version("v1", VersionState.READY)
     project.add_version("v2", VersionState.CREATING)
     project.metrics.of(("shed", "digits", "v1")).add(0.010, ok=True)

@@ -32,6 +32,7 @@ class Job:
     ended_us: int | None = None
     failure: Failure | None = None  #: why it failed or was cancelled
     generation: int = 1  #: incremented by each write; the etag encodes it
+    order_us: int = field(default=0, compare=False)  #: position in the order of creation; assigned by the store
 
     @property
     def name(self) -> str:
@@ -53,12 +54,13 @@ class Job:
         if state not in TRANSITIONS[self.state]:
             raise FailedPreconditionError(f"Job {self.id} is {self.state} and can't become {state}.")
         started = self.started_us or started_us or (now_us if state is JobState.RUNNING else None)
+        started = started and max(started, self.created_us)  # the clock may have been set back
         return replace(
             self,
             state=state,
             attempt=self.attempt + (state is JobState.PREPARING),
             started_us=started,
-            ended_us=max(now_us, started or now_us) if state in TERMINAL_STATES else None,
+            ended_us=max(now_us, started or self.created_us) if state in TERMINAL_STATES else None,
             failure=failure or self.failure,
         )
 

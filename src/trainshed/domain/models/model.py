@@ -32,6 +32,7 @@ class Model:
     split: Mapping[str, int] = field(default_factory=dict)  #: percentages by version; empty: the default gets all
     created_us: int
     generation: int = 1  #: incremented by each write; the etag encodes it
+    order_us: int = field(default=0, compare=False)  #: position in the order of creation; assigned by the store
 
     @property
     def name(self) -> str:
@@ -122,7 +123,7 @@ class Model:
         if self.previous_version == version_id:
             model = replace(model, previous_version="")
         if self.default_version == version_id:
-            ready = sorted((v for v in remaining if v.serving), key=lambda v: (v.created_us, v.id))
+            ready = sorted((v for v in remaining if v.serving), key=lambda v: (v.order_us, v.created_us, v.id))
             model = replace(model, default_version=ready[0].id if ready else "")
         return model
 

@@ -62,6 +62,7 @@ class Version:
     operation: str = ""  #: id of the operation that creates, updates or deletes it; empty if there is none
     created_us: int
     generation: int = 1  #: incremented by each write; the etag encodes it
+    order_us: int = field(default=0, compare=False)  #: position in the order of creation; assigned by the store
 
     @property
     def name(self) -> str:

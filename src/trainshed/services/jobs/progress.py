@@ -112,7 +112,7 @@ class ProgressService:
         return {
             "job": job.id,
             "state": job.state.value,
-            "elapsedSeconds": round((end_us - job.started_us) / 1e6, 1) if job.started_us else None,
+            "elapsedSeconds": round(max(0, end_us - job.started_us) / 1e6, 1) if job.started_us else None,
             "error": error_message(job.failure, job.id) if job.failure else "",
         }
 

@@ -89,7 +89,7 @@ class JobSearch:
         )
         page = jobs[: request.page_size]
         counts = self._store.counts(project, query)
-        more = {"nextPageToken": encode_page_token((page[-1].created_us, page[-1].id))} if len(jobs) > len(page) else {}
+        more = {"nextPageToken": encode_page_token((page[-1].order_us, page[-1].id))} if len(jobs) > len(page) else {}
         return {
             "jobs": [row_body(job) for job in page],
             **more,

@@ -124,7 +124,7 @@ class LogEntries:
                 )
                 if stream.first_us <= span.upper_us and stream.last_us >= span.lower_us:
                     yield stream
-            before = (jobs[-1].created_us, jobs[-1].id)
+            before = (jobs[-1].order_us, jobs[-1].id)
 
     def _open(self, job: Job, span: _Span) -> Iterator[LogEntry]:
         """Return the entries of one job in the span, in order."""

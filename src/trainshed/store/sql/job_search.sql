@@ -3,12 +3,12 @@
 
 -- page
 select * from jobs
- where project = :project and (created_us, id) < (:before_us, :before_id) and state in :states
+ where project = :project and (order_us, id) < (:before_us, :before_id) and state in :states
    and (:pattern = '%' or lower(id) like :pattern escape '!'
         or replace(replace(replace(replace(labels, '{"', ''), '":"', '='), '","', '
 '), '"}', '') like :pattern escape '!')
    and body like :body escape '!' {and_labels}
- order by created_us desc, id desc limit :limit;
+ order by order_us desc, id desc limit :limit;
 
 -- counts
 select state, count(*) as found from jobs
@@ -34,4 +34,4 @@ select * from jobs
 -- queue
 select * from jobs
  where project = :project and state = 'QUEUED'
- order by priority desc, created_us, id limit :limit;
+ order by priority desc, order_us, id limit :limit;

@@ -1,8 +1,13 @@
 -- SQLite uses the index of live jobs only where a query repeats the index's own condition, word for word.
 
 -- insert_job
-insert into jobs (project, id, body, labels, state, priority, attempt, runtime, engine, created_us, started_us, ended_us, failure, generation)
-values (:project, :id, :body, :labels, :state, :priority, :attempt, :runtime, :engine, :created_us, :started_us, :ended_us, :failure, 1);
+insert into jobs (project, id, body, labels, state, priority, attempt, runtime, engine, created_us, started_us, ended_us, failure, generation, order_us)
+values (:project, :id, :body, :labels, :state, :priority, :attempt, :runtime, :engine, :created_us, :started_us, :ended_us, :failure, 1,
+        (select case when max(order_us) > cast(:created_us as bigint) then max(order_us) + 1
+                     else cast(:created_us as bigint) end from jobs));
+
+-- order_of
+select order_us from jobs where project = :project and id = :id;
 
 -- get_job
 select * from jobs where project = :project and id = :id;
@@ -21,21 +26,21 @@ update jobs
 
 -- list_jobs
 select * from jobs
- where project = :project and (created_us, id) < (:before_us, :before_id)
- order by created_us desc, id desc limit :limit;
+ where project = :project and (order_us, id) < (:before_us, :before_id)
+ order by order_us desc, id desc limit :limit;
 
 -- active_jobs
 select * from jobs
  where state in ('PREPARING', 'RUNNING', 'CANCELLING') and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING')
- order by created_us, id;
+ order by order_us, id;
 
 -- queued_jobs
 select * from jobs
  where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING') and engine = :engine
- order by priority desc, created_us, id, project limit :limit;
+ order by priority desc, order_us, id, project limit :limit;
 
 -- queued_keys
-select engine, priority, created_us, id, project from jobs
+select engine, priority, order_us, id, project from jobs
  where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING');
 
 -- insert_event

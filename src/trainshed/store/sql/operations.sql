@@ -1,6 +1,8 @@
 -- insert_operation
-insert into operations (project, id, metadata, done, error, response, created_us, generation)
-values (:project, :id, :metadata, :done, :error, :response, :created_us, 1);
+insert into operations (project, id, metadata, done, error, response, created_us, generation, order_us)
+values (:project, :id, :metadata, :done, :error, :response, :created_us, 1,
+        (select case when max(order_us) > cast(:created_us as bigint) then max(order_us) + 1
+                     else cast(:created_us as bigint) end from operations));
 
 -- get_operation
 select * from operations where project = :project and id = :id;
@@ -12,10 +14,12 @@ update operations
 
 -- list_operations
 select * from operations
- where project = :project and (created_us, id) < (:before_us, :before_id)
- order by created_us desc, id desc limit :limit;
+ where project = :project and (order_us, id) < (:before_us, :before_id)
+ order by order_us desc, id desc limit :limit;
 
 -- insert_if_free
-insert into operations (project, id, metadata, done, error, response, created_us, generation)
-values (:project, :id, :metadata, :done, :error, :response, :created_us, 1)
+insert into operations (project, id, metadata, done, error, response, created_us, generation, order_us)
+values (:project, :id, :metadata, :done, :error, :response, :created_us, 1,
+        (select case when max(order_us) > cast(:created_us as bigint) then max(order_us) + 1
+                     else cast(:created_us as bigint) end from operations))
     on conflict (project, id) do nothing;
