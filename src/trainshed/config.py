@@ -73,6 +73,10 @@ class Settings:
     slots: int = _setting(0, "Replicas that run concurrently on this machine. 0: four for each core.")
     poll_s: float = _setting(0.1, "Seconds between two checks of running jobs.")
     grace_s: float = _setting(10.0, "Seconds that a cancelled replica has between SIGTERM and SIGKILL.")
+    hang_timeout_s: float = _setting(
+        600.0, "Seconds without a step, output or CPU time until a replica hangs; 10 if a signal stopped it. 0: never."
+    )
+    hang_restart: bool = _setting(False, "Kill a replica that hangs. It or its gang restarts, as after any loss.")
     warm_start: str = _setting(
         "auto",
         "`auto`: a warm process for each runtime in use has its framework imported, and replicas are forked from it. "
@@ -146,8 +150,9 @@ class Settings:
             if (value := getattr(self, name)) not in choices:
                 known = f"{', '.join(choices[:-1])} or {choices[-1]}"
                 raise CannotProceedError(f"The setting {name} is {value!r}; it must be {known}.")
-        if self.slots < 0:
-            raise CannotProceedError(f"The setting slots is {self.slots}; it can't be negative.")
+        for name in ("slots", "hang_timeout_s"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise CannotProceedError(f"The setting {name} is {getattr(self, name)}; it can't be negative.")
         for name in ("port", "tls_port"):
             if not 0 <= getattr(self, name) <= 65_535:
                 raise CannotProceedError(f"The setting {name} is {getattr(self, name)}; ports go from 0 to 65535.")
@@ -167,10 +172,10 @@ class Settings:
                 f"The setting ray_address is {self.ray_address!r}; it must be HOST:PORT, such as 10.0.0.5:6379, or "
                 f"ray://HOST:PORT."
             )
-        for name, pattern in (("ray_version", r"\d+(\.\d+){2}"), ("ray_python", r"3\.\d+")):
+        for name, pattern, example in (("ray_version", r"\d+(\.\d+){2}", "2.58.0"), ("ray_python", r"3\.\d+", "3.11")):
             if not re.fullmatch(pattern, getattr(self, name)):
                 raise CannotProceedError(
-                    f"The setting {name} is {getattr(self, name)!r}; it must be a version such as {_default(name)}."
+                    f"The setting {name} is {getattr(self, name)!r}; it must be a version such as {example}."
                 )
 
     @property
@@ -219,10 +224,6 @@ def _check_addresses(names: str) -> None:
             f"The setting reverse_proxies is {names!r}: {exc}. It must be addresses or networks, separated by commas, "
             f"such as 10.0.0.7, 10.1.0.0/16."
         ) from exc
-
-
-def _default(name: str) -> Any:
-    return next(each.default for each in fields(Settings) if each.name == name)
 
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")

@@ -52,6 +52,34 @@ def _await_lines(jobs: Submitter, job: str, line: str, count: int) -> None:
     eventually(lambda: jobs.lines(job).count(line), lambda seen: seen == count)
 
 
+def test_a_stopped_replica_is_an_alert_until_it_is_continued(server: RunningServer, jobs: Submitter) -> None:
+    def told() -> list[str]:
+        overview = Caller(server.url)("GET", f"/trainshed/v1/projects/{PROJECT}/overview", token=server.token)[1]
+        return [alert["message"] for alert in overview["alerts"] if "halted" in alert["message"]]
+
+    code = "import os, time\nprint('here', flush=True)\nwhile not os.path.exists('done'):\n    time.sleep(0.1)\n"
+    jobs.submit("halted", code)
+    _await_lines(jobs, "halted", "here", 1)
+    assert _ask(server, "halted", {"kill": "master-replica-0", "signal": "STOP"})[0] == 200
+    [alert] = eventually(told, within_s=120)
+    assert alert.startswith("Job halted: master-replica-0 is stopped by a signal, for ")
+    described = _trainshed(server, "jobs", "describe", "halted").stderr
+    assert "master-replica-0 is stopped by a signal" in described
+    assert "Thread MainThread (most recent call last):" in described
+    assert "task.py" in described
+    assert _ask(server, "halted", {"kill": "master-replica-0", "signal": "CONT"})[0] == 200
+    eventually(told, lambda alerts: alerts == [], within_s=120)
+    (jobs.attempt("halted") / "work" / "done").touch()
+    assert jobs.wait("halted")["state"] == "SUCCEEDED"
+    details = Caller(server.url)("GET", f"/trainshed/v1/projects/{PROJECT}/jobs/halted", token=server.token)[1]
+    assert [event["kind"] for event in details["events"] if event["kind"] in ("hung", "hang_ended")] == [
+        "hung",
+        "hang_ended",
+    ]
+    [hang] = details["hangs"]
+    assert (hang["replica"], hang["kind"], hang["endTime"] is None) == ("master-replica-0", "stopped", False)
+
+
 def test_a_user_kills_a_worker_and_the_job_gets_over_it(server: RunningServer, jobs: Submitter) -> None:
     jobs.submit("survivor", TRAINER, **GANG)
     jobs.wait("survivor", ("RUNNING",))

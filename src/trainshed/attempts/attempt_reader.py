@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainshed.attempts.batch_progress import BatchProgress, read_batch_progress
-from trainshed.attempts.journal import RestartRecord, read_record
+from trainshed.attempts.journal import HangRecord, RestartRecord, read_record
 from trainshed.domain.jobs.batch_prediction import BatchPrediction
 from trainshed.domain.jobs.job import Job
 
@@ -21,6 +21,10 @@ class AttemptFolders:
     def restarts(self, job: Job) -> Sequence[RestartRecord]:
         """The restarts of the current attempt, oldest first."""
         return read_record(self._folder(job)).restarts
+
+    def hangs(self, job: Job) -> Sequence[HangRecord]:
+        """The hangs of the current attempt, oldest first."""
+        return read_record(self._folder(job)).hangs
 
     def batch_progress(self, job: Job) -> BatchProgress | None:
         """The progress of a batch prediction. Returns None for another workload, and before it has any."""

@@ -13,13 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.domain.jobs.failure import Failure
+from trainshed.domain.jobs.job import HangKind
 from trainshed.domain.jobs.states import TERMINAL_STATES, JobState
 from trainshed.errors import EngineUnavailableError
 from trainshed.node import journal
 from trainshed.node.process.exit_status import ExitStatus
+from trainshed.node.supervisor.hang_report import HangReport
 from trainshed.node.supervisor.step_tracker import RestartCost
 
 _TIME_MAX_US = 253_402_300_799_999_999  #: the end of the year 9999, the last one that RFC 3339 can name
+MAX_HANGS = 100  #: the latest are kept
+_NAME_MAX = 128
+_TEXT_MAX = 64 << 10
 READ_MAX_BYTES = 4 << 20  #: of one read; a supervisor writes a few hundred bytes in the life of a job
 
 
@@ -86,6 +91,7 @@ class RestartRecord:
     name: str  #: the replica that exited
     exit_code: int | None
     signal: int | None
+    hung: bool  #: the supervisor killed it for that
     after_loss_of: str  #: the replica whose loss made it exit; empty if it was lost itself
     whole_gang: bool
     step_before: int | None  #: the last step before it; None if unknown
@@ -95,8 +101,27 @@ class RestartRecord:
     def sentence(self) -> str:
         """For people, without a full stop: restarted worker-replica-1 (killed by signal 9), resumed at step ..."""
         status = ExitStatus(self.exit_code, self.signal)
-        cost = RestartCost(self.name, status, self.whole_gang, self.after_loss_of, self.step_before, self.step_after)
+        cost = RestartCost(
+            self.name, status, self.whole_gang, self.after_loss_of, self.step_before, self.step_after, self.hung
+        )
         return cost.sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HangRecord:
+    """A hang of a replica."""
+
+    time_us: int  #: when it was noticed
+    name: str
+    kind: HangKind
+    seconds: float  #: its length until then
+    pid: int  #: 0 if the replica is on a node
+    working: tuple[str, ...]  #: active replicas that it may wait for
+    suspect: str  #: the replica that its group seems to wait for; empty if none can be named
+    restart: bool  #: whether it was killed for it
+    sentence: str  #: for people
+    stack: str  #: for people; its threads, or why they are not known
+    ended_us: int | None = None  #: when it was active again or exited
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +141,7 @@ class AttemptRecord:
     running_us: int | None = None  #: when all replicas had been started
     replicas: Mapping[str, ReplicaStatus] = field(default_factory=dict)  #: those that were started
     restarts: tuple[RestartRecord, ...] = ()  #: the oldest first
+    hangs: tuple[HangRecord, ...] = ()  #: the oldest first; a replica has at most one that has not ended
     stopping: bool = False
     lost_us: int | None = None  #: when the reaper found the supervisor killed
     end: AttemptEnd | None = None
@@ -152,11 +178,17 @@ def _apply(record: AttemptRecord, event: Mapping[str, Any]) -> AttemptRecord:
         case journal.REPLICA_STARTED | journal.REPLICA_EXITED:
             name = str(event["name"])
             status = _replica_status(record.replicas.get(name, ReplicaStatus()), event, stopping=record.stopping)
-            return replace(record, replicas={**record.replicas, name: status})
+            hangs = _hang_ended(record.hangs, name, time_us)
+            return replace(record, replicas={**record.replicas, name: status}, hangs=hangs)
         case journal.REPLICA_RESTARTED | journal.GANG_RESTARTED:
             return replace(record, restarts=(*record.restarts, _restart(event, time_us)))
         case journal.RESUMED:
             return replace(record, restarts=_resumed(record.restarts, str(event["name"]), _integer(event["step"])))
+        case journal.REPLICA_HUNG:
+            hangs = _hang_ended(record.hangs, str(event["name"]), time_us)
+            return replace(record, hangs=(*hangs, _hang(event, time_us))[-MAX_HANGS:])
+        case journal.HANG_ENDED:
+            return replace(record, hangs=_hang_ended(record.hangs, str(event["name"]), time_us))
         case journal.STOPPING:
             return replace(record, stopping=True)
         case journal.LOST:
@@ -186,6 +218,7 @@ def _restart(event: Mapping[str, Any], time_us: int) -> RestartRecord:
         name=str(event["name"]),
         exit_code=_number(event["code"]),
         signal=_number(event["signal"]),
+        hung=event["hung"] is True,
         after_loss_of=str(event["after_loss_of"]),
         whole_gang=event["event"] == journal.GANG_RESTARTED,
         step_before=_number(event["step_before"]),
@@ -199,6 +232,33 @@ def _resumed(restarts: tuple[RestartRecord, ...], name: str, step: int) -> tuple
         if restarts[index].name == name:
             return (*restarts[:index], replace(restarts[index], step_after=step), *restarts[index + 1 :])
     return restarts
+
+
+def _hang(event: Mapping[str, Any], time_us: int) -> HangRecord:
+    report = HangReport(dict(event))
+    return HangRecord(
+        time_us=time_us,
+        name=str(report.name)[:_NAME_MAX],
+        kind=HangKind(report.kind),
+        seconds=float(report.seconds),
+        pid=_integer(report.pid),
+        working=tuple(str(name)[:_NAME_MAX] for name in report.working),
+        suspect=str(report.suspect)[:_NAME_MAX],
+        restart=report.restart is True,
+        sentence=_text(report.sentence),
+        stack=_text("\n".join(report.stack_lines)),
+    )
+
+
+def _text(value: str) -> str:
+    return value[:_TEXT_MAX].encode(errors="backslashreplace").decode()
+
+
+def _hang_ended(hangs: tuple[HangRecord, ...], name: str, time_us: int) -> tuple[HangRecord, ...]:
+    """The hangs after that of this replica, if there is one, has ended."""
+    return tuple(
+        replace(each, ended_us=time_us) if each.name == name and each.ended_us is None else each for each in hangs
+    )
 
 
 def _end(event: Mapping[str, Any], time_us: int) -> AttemptEnd:

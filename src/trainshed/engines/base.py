@@ -82,6 +82,10 @@ class AttemptSpec:
     grace_s: float
     max_running_s: float
     log_limit_bytes: int
+    hang_timeout_s: float = (
+        0.0  #: without step, output and CPU time, until a replica hangs; 0: hangs are not looked for
+    )
+    hang_restart: bool = False  #: whether a replica that hangs is killed, so that it restarts
     backoff_factor: float = 1.0  #: of the pauses before a replica's restarts
     warm: bool = True  #: whether it may start from a warm process
     containers: ContainerSettings | None = None  #: if each replica has one

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 REPLICA_EXITED = "replica_exited"  #: with another code than 0
 REPLICA_KILLED = "replica_killed"  #: by a signal that the supervisor did not send
+REPLICA_HUNG = "replica_hung"  #: and the supervisor killed it, but its restarts are used up
 OUT_OF_MEMORY = "out_of_memory"  #: a replica
 NODE_LOST = "node_lost"  #: the machine of a replica
 TIME_LIMIT = "time_limit"
@@ -32,7 +33,7 @@ IMAGE_MISSING = "image_missing"
 IMAGE_ARCHITECTURE = "image_architecture"
 
 CAUSES = (
-    *(REPLICA_EXITED, REPLICA_KILLED, OUT_OF_MEMORY, NODE_LOST, TIME_LIMIT, CANCELLED),
+    *(REPLICA_EXITED, REPLICA_KILLED, REPLICA_HUNG, OUT_OF_MEMORY, NODE_LOST, TIME_LIMIT, CANCELLED),
     *(REAPER_LOST, SUPERVISOR_STOPPED, SUPERVISOR_FAILED, START_FAILED, INSTALL_FAILED, NODE_SETUP_FAILED),
     *(CONTAINER_TOOL_MISSING, IMAGE_MISSING, IMAGE_ARCHITECTURE),
 )

@@ -22,13 +22,15 @@ REPLICA_EXITED = "replica_exited"
 REPLICA_RESTARTED = "replica_restarted"  #: one replica, because of its own exit
 GANG_RESTARTED = "gang_restarted"  #: all replicas, because of the exit of one
 RESUMED = "resumed"  #: the first step after a restart
+REPLICA_HUNG = "replica_hung"  #: no step, no output and no CPU time, or stopped by a signal
+HANG_ENDED = "hang_ended"  #: the replica is active again; its exit ends a hang too
 SIGNALLED = "signalled"  #: a signal was sent to a replica, for fault injection
 STOPPING = "stopping"  #: the end was decided, and replicas are being ended
 CONTAINERS_LEFT = "containers_left"  #: containers that can't be removed
 ENDED = "ended"  #: the last event of a supervisor
 LOST = "lost"  #: the supervisor was killed; written by its reaper
 
-_RESTART = ("name", "code", "signal", "after_loss_of", "step_before")
+_RESTART = ("name", "code", "signal", "hung", "after_loss_of", "step_before")
 
 #: The facts of each event, besides `event`, its name, and `t`, its time in microseconds.
 EVENTS = {
@@ -40,6 +42,11 @@ EVENTS = {
     REPLICA_RESTARTED: _RESTART,
     GANG_RESTARTED: _RESTART,
     RESUMED: ("name", "step"),
+    REPLICA_HUNG: (  # `HangReport` tells what they mean
+        *("name", "kind", "seconds", "pid", "state", "step", "working", "suspect", "evidence", "restart"),
+        *("stack", "threads", "stack_error"),
+    ),
+    HANG_ENDED: ("name", "seconds"),
     SIGNALLED: ("name", "signal"),
     STOPPING: ("outcome",),
     CONTAINERS_LEFT: ("reason",),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from trainshed.attempts.batch_progress import BatchProgress
-from trainshed.attempts.journal import RestartRecord
+from trainshed.attempts.journal import HangRecord, RestartRecord
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.jobs.workload import Workload
@@ -63,6 +63,9 @@ class AttemptReader(Protocol):
 
     def restarts(self, job: Job) -> Sequence[RestartRecord]:
         """Return the restarts so far, oldest first."""
+
+    def hangs(self, job: Job) -> Sequence[HangRecord]:
+        """Return the hangs of replicas so far, oldest first."""
 
     def batch_progress(self, job: Job) -> BatchProgress | None:
         """Return the progress of a batch prediction. Returns None for another workload, and before it has any."""

@@ -35,3 +35,4 @@ def test_the_current_attempt_is_read_and_no_other(tmp_path: Path) -> None:
     assert attempts.batch_progress(job(PREDICTION, attempt=1)) is None
     assert attempts.batch_progress(job(TRAINING, attempt=2)) is None
     assert list(attempts.restarts(job(TRAINING, attempt=2))) == []
+    assert list(attempts.hangs(job(TRAINING, attempt=2))) == []

@@ -10,7 +10,15 @@ from typing import Any
 import orjson
 import pytest
 
-from trainshed.attempts.journal import READ_MAX_BYTES, AttemptRecord, ReplicaState, fold, read_lines, read_record
+from trainshed.attempts.journal import (
+    MAX_HANGS,
+    READ_MAX_BYTES,
+    AttemptRecord,
+    ReplicaState,
+    fold,
+    read_lines,
+    read_record,
+)
 from trainshed.config import Home
 from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.reconcile import AttemptPhase
@@ -78,6 +86,20 @@ def line(event: str, **facts: Any) -> bytes:
 
 
 GONE = {"code": None, "signal": 9}
+HANG: dict[str, Any] = {
+    "kind": "idle",
+    "seconds": 600.2,
+    "pid": 9,
+    "state": "S",
+    "step": 40,
+    "working": ["m"],
+    "restart": False,
+    "suspect": "",
+    "evidence": "",
+    "threads": [],
+    "stack_error": "",
+    "stack": [{"name": "MainThread", "frames": [["task.py", 3, "wait"], ["task.py", 9, "<module>"]]}],
+}
 HISTORY = [
     line("supervisor_started", t=1, pid=5, started=7, boot_id="b", reaper=4, start="cold"),
     line("preparing", t=2),
@@ -85,8 +107,11 @@ HISTORY = [
     line("replica_started", t=3, name="w", pid=9),
     line("running", t=4),
     line("signalled", t=5, name="w", signal=9),
+    line("replica_hung", t=5, name="m", **HANG | {"working": []}),
+    line("replica_hung", t=5, name="w", **HANG),
+    line("hang_ended", t=6, name="m", seconds=700.0),
     line("replica_exited", t=6, name="w", **GONE),
-    line("replica_restarted", t=7, name="w", after_loss_of="", step_before=40, **GONE),
+    line("replica_restarted", t=7, name="w", hung=False, after_loss_of="", step_before=40, **GONE),
     line("replica_started", t=7, name="w", pid=10),
     line("resumed", t=8, name="w", step=30),
     line("replica_exited", t=9, name="m", code=3, signal=None),
@@ -106,6 +131,16 @@ def test_a_journal_is_folded_into_one_record() -> None:
     assert [each.sentence for each in record.restarts] == [
         "restarted w (killed by signal 9), resumed at step 30, 10 steps repeated"
     ]
+    assert [(each.name, each.time_us, each.ended_us) for each in record.hangs] == [("m", 5, 6), ("w", 5, 6)]
+    assert record.hangs[1].sentence == (
+        "w hangs after step 40: no step, no output and no CPU time for 10 min. m is active, so it may be waiting for "
+        "that."
+    )
+    assert record.hangs[1].stack == (
+        "Thread MainThread (most recent call last):\n"
+        '  File "task.py", line 9, in <module>\n'
+        '  File "task.py", line 3, in wait'
+    )
     assert record.end is not None
     assert (record.end.time_us, record.end.outcome) == (12, JobState.FAILED)
     assert record.end.failure == Failure(cause=FailureCause.REPLICA_EXITED, replica="m", exit_code=3)
@@ -122,6 +157,47 @@ def test_every_event_of_the_table_is_in_the_history() -> None:
     assert {orjson.loads(each)["event"] for each in HISTORY} | {"gang_restarted", "lost"} == set(EVENTS)
 
 
+def test_a_replica_has_one_hang_at_a_time_and_the_latest_are_kept() -> None:
+    lines = [line("replica_hung", t=number, name="w", **HANG) for number in range(1, MAX_HANGS + 50)]
+    hangs = fold(AttemptRecord(), lines).hangs
+    assert len(hangs) == MAX_HANGS
+    assert [each.ended_us is None for each in hangs] == [False] * (MAX_HANGS - 1) + [True]
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence", "stack"),
+    [
+        (
+            {"kind": "stopped", "state": "T", "seconds": 12.4, "suspect": "w", "evidence": "stopped"},
+            "w is stopped by a signal, for 12 s already. The others wait for it.",
+            None,
+        ),
+        (
+            {"suspect": "w", "evidence": "other stack", "restart": True, "seconds": 7300},
+            "w hangs after step 40: no step, no output and no CPU time for 2 h. It seems to be the one that the others "
+            "wait for: its stack differs from theirs, which are the same. It is restarted.",
+            None,
+        ),
+        (
+            {"suspect": "m", "evidence": "quiet first", "step": None, "state": "D"},
+            "w hangs: no step, no output and no CPU time for 10 min. It is blocked in the kernel, most often by a "
+            "device or a file system that does not respond. m seems to be the one that the others wait for: it was the "
+            "first to make no output and use no CPU time.",
+            None,
+        ),
+        (
+            {"stack": [], "threads": [["python", "S", "futex_wait"]], "stack_error": "py-spy is not installed"},
+            "w hangs after step 40: no step, no output and no CPU time for 10 min.",
+            "The stack is not known: py-spy is not installed.\nThread python: state S, in futex_wait",
+        ),
+    ],
+)
+def test_a_hang_in_words(changed: dict[str, Any], sentence: str, stack: str | None) -> None:
+    [hang] = fold(AttemptRecord(), [line("replica_hung", t=1, name="w", **HANG | {"working": []} | changed)]).hangs
+    assert hang.sentence == sentence
+    assert stack is None or hang.stack == stack
+
+
 def test_the_first_end_counts() -> None:
     again = line("ended", t=20, outcome="SUCCEEDED", failure=None)
     assert fold(AttemptRecord(), [*HISTORY, again]) == fold(AttemptRecord(), HISTORY)
@@ -131,6 +207,12 @@ def test_the_first_end_counts() -> None:
     ("event", "changed"),
     [
         ("replica_restarted", {"signal": "x"}),
+        ("replica_hung", {"kind": "lazy"}),
+        ("replica_hung", {"seconds": float("nan")}),
+        ("replica_hung", {"working": 3}),
+        ("replica_hung", {"stack": [{}]}),
+        ("replica_hung", {"stack": "x"}),
+        ("replica_hung", {"pid": "x"}),
         ("replica_exited", {"code": [1]}),
         ("resumed", {"step": None}),
         ("ended", {"outcome": "QUEUED"}),

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from trainshed.attempts.batch_progress import BatchProgress
-from trainshed.attempts.journal import RestartRecord
+from trainshed.attempts.journal import HangRecord, RestartRecord
 from trainshed.config import Home
 from trainshed.domain.jobs.failure import Failure, FailureCause
-from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.job import HangKind, Job
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.models.hosting import ServingState
@@ -267,6 +267,7 @@ def test_replicas_that_were_started_again(project: Project) -> None:
         name="worker-replica-1",
         exit_code=None,
         signal=9,
+        hung=False,
         after_loss_of="",
         whole_gang=False,
         step_before=None,
@@ -276,6 +277,41 @@ def test_replicas_that_were_started_again(project: Project) -> None:
     assert project.alerts() == [
         ("warning", "Job runs lost a replica once: restarted worker-replica-1 (killed by signal 9).")
     ]
+
+
+def _hang(name: str, **changed: Any) -> HangRecord:
+    hang = HangRecord(
+        time_us=NOW_US,
+        name=name,
+        kind=HangKind.IDLE,
+        seconds=600.0,
+        pid=7,
+        working=(),
+        suspect="",
+        restart=False,
+        sentence=f"{name} hangs.",
+        stack="",
+    )
+    return replace(hang, **changed)
+
+
+def test_a_job_that_hangs_is_an_alert_until_it_does_not_any_more(project: Project) -> None:
+    project.add("runs", JobState.RUNNING)
+    project.attempts.hung = [_hang("worker-replica-0"), _hang("worker-replica-1", ended_us=NOW_US)]
+    assert project.alerts() == [("error", "Job runs: worker-replica-0 hangs.")]
+    project.attempts.hung = [_hang("worker-replica-0", working=("master-replica-0",))]
+    assert project.alerts() == [("warning", "Job runs: worker-replica-0 hangs.")]
+    project.attempts.hung = [_hang("worker-replica-0", ended_us=NOW_US)]
+    assert project.alerts() == []
+
+
+def test_of_a_group_that_hangs_the_one_that_the_others_wait_for_is_shown(project: Project) -> None:
+    project.add("runs", JobState.RUNNING)
+    names = ("master-replica-0", "worker-replica-0", "worker-replica-1")
+    project.attempts.hung = [_hang(name, suspect="worker-replica-0") for name in names]
+    assert project.alerts() == [("error", "Job runs: worker-replica-0 hangs. 2 more replicas hang.")]
+    project.attempts.hung = [_hang(names[0]), _hang(names[1], kind=HangKind.STOPPED)]
+    assert project.alerts() == [("error", "Job runs: worker-replica-0 hangs. 1 more replica hangs.")]
 
 
 def test_the_machine_is_looked_at_and_its_past_is_bounded(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 from trainshed.api.schemas.logs import LogEntryBody, Severity
 from trainshed.api.schemas.notes import Example, Labels, Named, Time
 from trainshed.domain.jobs.failure import FailureCause
-from trainshed.domain.jobs.job import JobEventKind
+from trainshed.domain.jobs.job import HangKind, JobEventKind
 from trainshed.domain.jobs.states import JobState
 
 Job = Annotated[
@@ -107,6 +107,28 @@ class FailureBody(TypedDict):
     lines: Annotated[list[LogEntryBody], "The last traceback, or the last lines."]
 
 
+class HangBody(TypedDict):
+    """A replica that made no step, no output and used no CPU time, or that a signal stopped."""
+
+    replica: ReplicaName
+    kind: Annotated[HangKind, Example("idle")]
+    time: Annotated[Time, "When it was noticed."]
+    endTime: Annotated[Time | None, "When it was active again or exited; null if it still hangs.", Example(None)]
+    quietSeconds: Annotated[float, "How long it had hung when it was noticed.", Example(600.4)]
+    pid: Annotated[int | None, "Null if it runs on a node of a cluster.", Example(4711)]
+    waitsFor: Annotated[list[str], "Active replicas that it may be waiting for.", Example([])]
+    suspect: Annotated[
+        str, "The replica that its synchronous group seems to wait for; empty if none can be named.", Example("")
+    ]
+    restarted: Annotated[bool, "Whether it was killed, so that it restarts."]
+    message: Annotated[str, Example("worker-replica-0 hangs: no step, no output and no CPU time for 10 min.")]
+    stack: Annotated[
+        str,
+        "Its Python threads, or why they are not known.",
+        Example('Thread MainThread (most recent call last):\n  File "task.py", line 12, in train'),
+    ]
+
+
 class JobDetailsBody(TypedDict):
     """A job with what the ml v1 API has no field for."""
 
@@ -116,6 +138,7 @@ class JobDetailsBody(TypedDict):
     attempt: int
     notes: Annotated[list[str], "Such as: another runtime was chosen.", Example([])]
     restarts: Annotated[list[str], "A sentence for each restart.", Example([])]
+    hangs: Annotated[list[HangBody], "The oldest first.", Example([])]
     progress: ProgressBody | None
     waiting: Annotated[str, "Why it is pending; empty if it is not.", Example("")]
     failure: Annotated[FailureBody | None, "Null for a job that did not fail.", Example(None)]

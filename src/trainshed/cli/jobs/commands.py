@@ -78,6 +78,9 @@ def describe(job: str, project: str | None, summarize: bool, format: str | None)
     for line in (*details["notes"], *restarts, " ".join(progress_lines), details["waiting"]):
         if line:
             say(f"\n{line}")
+    for hang in details["hangs"]:
+        if hang["endTime"] is None:
+            say(f"\n{hang['message']}\n{hang['stack']}")
     if job_body["state"] == "RUNNING":
         say(f"\nWatch it with: trainshed jobs watch {job}")
     say(f"\nView job logs with: trainshed jobs stream-logs {job}")

@@ -76,6 +76,7 @@ declare namespace Api {
   type FailureCause =
     | "replica_exited"
     | "replica_killed"
+    | "replica_hung"
     | "out_of_memory"
     | "node_lost"
     | "time_limit"
@@ -91,6 +92,23 @@ declare namespace Api {
     | "image_architecture"
     | "supervisor_lost"
     | "launch_failed";
+
+  /** A replica that made no step, no output and used no CPU time, or that a signal stopped. */
+  interface Hang {
+    replica: string;
+    kind: HangKind;
+    time: string;
+    endTime: string | null;
+    quietSeconds: number;
+    pid: number | null;
+    waitsFor: string[];
+    suspect: string;
+    restarted: boolean;
+    message: string;
+    stack: string;
+  }
+
+  type HangKind = "stopped" | "idle";
 
   /** That the server responds. */
   interface Health {
@@ -125,6 +143,7 @@ declare namespace Api {
     attempt: number;
     notes: string[];
     restarts: string[];
+    hangs: Hang[];
     progress: Progress | null;
     waiting: string;
     failure: Failure | null;
@@ -147,6 +166,8 @@ declare namespace Api {
     | "preparing"
     | "outage"
     | "recovery"
+    | "hung"
+    | "hang_ended"
     | "cancel_requested"
     | "failed"
     | "ended";

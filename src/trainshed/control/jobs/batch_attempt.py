@@ -67,6 +67,8 @@ class BatchAttemptBuilder:
             grace_s=self.settings.grace_s,
             max_running_s=prediction.max_running_s,
             log_limit_bytes=self.settings.log_limit_mb << 20,
+            hang_timeout_s=self.settings.hang_timeout_s,
+            hang_restart=self.settings.hang_restart,
             warm=spec.loader == _WARM_LOADER,
         )
 

@@ -93,6 +93,8 @@ class LocalAttemptBuilder:
             grace_s=self._settings.grace_s,
             max_running_s=training.max_running_s,
             log_limit_bytes=self._settings.log_limit_mb << 20,
+            hang_timeout_s=self._settings.hang_timeout_s,
+            hang_restart=self._settings.hang_restart,
         )
         return self._in_containers(spec) if training.containers else self._in_runtime(spec, job, training)
 

@@ -60,6 +60,8 @@ class RemoteAttemptBuilder:
             grace_s=self.settings.grace_s,
             max_running_s=training.max_running_s,
             log_limit_bytes=self.settings.log_limit_mb << 20,
+            hang_timeout_s=self.settings.hang_timeout_s,
+            hang_restart=self.settings.hang_restart,
             warm=False,
             containers=self._containers(job.project) if training.containers else None,
         )

@@ -16,6 +16,7 @@ class FailureCause(StrEnum):
 
     REPLICA_EXITED = "replica_exited"  #: with another code than 0
     REPLICA_KILLED = "replica_killed"  #: by a signal that Trainshed did not send
+    REPLICA_HUNG = "replica_hung"  #: and the supervisor killed it, but its restarts are used up
     OUT_OF_MEMORY = "out_of_memory"  #: a replica
     NODE_LOST = "node_lost"  #: the machine of a replica
     TIME_LIMIT = "time_limit"

@@ -15,6 +15,7 @@ from trainshed.domain.jobs.output_signs import find_sign, last_exception, trunca
 
 _CRASH_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
 _MEMORY_REMEDY = "Use a smaller batch size, read the data in parts, or run fewer jobs at once."
+_HANG_REMEDY = "Its log has the stack of each hang. Put right what it waits for there, and submit the job again."
 _SUBMIT_AGAIN = "Nothing is wrong with the job itself: submit it again under a new name."
 
 # What user code, Python, Podman or Docker print.
@@ -125,6 +126,8 @@ def _ending(failure: Failure) -> str:
     match failure.cause, failure.signal:
         case FailureCause.NODE_LOST, _:
             return "was lost with the machine that it ran on."
+        case FailureCause.REPLICA_HUNG, _:
+            return "hung, and was killed so that it restarts, but its restarts are used up."
         case FailureCause.OUT_OF_MEMORY, None:
             return f"ran out-of-memory and exited with a non-zero status of {failure.exit_code}."
         case FailureCause.OUT_OF_MEMORY, int(number):
@@ -196,6 +199,8 @@ def _container_advice(failure: Failure) -> str:
 def _common_advice(failure: Failure) -> str:
     if failure.cause is FailureCause.OUT_OF_MEMORY:
         return f"The machine had no memory left for it. {_MEMORY_REMEDY}"
+    if failure.cause is FailureCause.REPLICA_HUNG:
+        return _HANG_REMEDY
     if failure.signal == signal.SIGKILL:
         return (
             "Trainshed did not send this signal. Most often it is the kernel, when the machine's memory runs out: "
@@ -283,6 +288,10 @@ def _killed(failure: Failure) -> tuple[str, str]:
     )
 
 
+def _hung(failure: Failure) -> tuple[str, str]:
+    return f"{failure.replica} hung again and again, and its restarts are used up.", _HANG_REMEDY
+
+
 def _node_lost(failure: Failure) -> tuple[str, str]:
     return (
         f"{failure.replica} was lost with the machine that it ran on.",
@@ -335,6 +344,7 @@ def _supervisor_failed(failure: Failure) -> tuple[str, str]:
 _BY_CAUSE: Mapping[FailureCause, Callable[[Failure], tuple[str, str]]] = {
     FailureCause.OUT_OF_MEMORY: _memory,
     FailureCause.REPLICA_KILLED: _killed,
+    FailureCause.REPLICA_HUNG: _hung,
     FailureCause.NODE_LOST: _node_lost,
     FailureCause.TIME_LIMIT: _time_limit,
     FailureCause.CANCELLED: lambda failure: (_cancelled(failure), ""),

@@ -75,9 +75,18 @@ class JobEventKind(StrEnum):
     PREPARING = "preparing"  #: progress of a launch
     OUTAGE = "outage"  #: its engine became unreachable
     RECOVERY = "recovery"  #: its engine responds again
+    HUNG = "hung"  #: a replica makes no step, no output and uses no CPU time, or is stopped
+    HANG_ENDED = "hang_ended"  #: it is active again, or has exited
     CANCEL_REQUESTED = "cancel_requested"
     FAILED = "failed"  #: why it failed, before its end
     ENDED = "ended"
+
+
+class HangKind(StrEnum):
+    """How a replica hangs."""
+
+    STOPPED = "stopped"  #: by a signal: the kernel does not run it
+    IDLE = "idle"  #: no step, no output and no CPU time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

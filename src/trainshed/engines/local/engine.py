@@ -6,9 +6,11 @@ import errno
 import fcntl
 import logging
 import os
+import shutil
 import stat
 import struct
 import subprocess
+import sys
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -211,8 +213,18 @@ def render(attempt: AttemptSpec, *, uv: Path, cluster: Mapping[str, Any] | None 
         "max_running_s": attempt.max_running_s,
         "log_limit_bytes": attempt.log_limit_bytes,
         "backoff_factor": attempt.backoff_factor,
+        "hang_timeout_s": attempt.hang_timeout_s,
+        "hang_restart": attempt.hang_restart,
+        "py_spy": _find_py_spy(),
     }
     return spec if cluster is None else spec | {"cluster": dict(cluster)}
+
+
+@cache
+def _find_py_spy() -> str:
+    """The py-spy of this installation, or the one on the PATH. Empty if there is none: stacks are then not known."""
+    bundled = Path(sys.executable).with_name("py-spy")
+    return str(bundled) if bundled.is_file() else shutil.which("py-spy") or ""
 
 
 def _render_replica(replica: Replica) -> dict[str, Any]:

@@ -12,17 +12,41 @@ import os
 from ..journal import DISK_FULL, now_us
 from . import tree
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
 SAMPLE_INTERVAL_S = 1.0
 SCAN_INTERVAL_S = 5.0  #: between two scans of the process tree
 FULL_RATE_S = 3600.0  #: for this long there is a line a second; then the interval grows
 MAX_INTERVAL_S = 10.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_STOPPED = "T"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def sample_interval_s(running_s: float) -> float:
     """Seconds between two lines of a replica. The interval grows with the running time, which bounds the file."""
     return min(max(SAMPLE_INTERVAL_S, running_s / FULL_RATE_S), MAX_INTERVAL_S)
+
+
+class ProcessReading:
+    """CPU time of a replica's processes, and the letter that the kernel has for the state of the first one.
+
+    `pids` are these processes. It is empty if they run on a node.
+    """
+
+    __slots__ = ("cpu_s", "pids", "state")
+
+    def __init__(self, cpu_s: float, state: str, pids: Optional[list[int]] = None) -> None:
+        self.cpu_s = cpu_s
+        self.state = state
+        self.pids = pids or []
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal stopped it."""
+        return self.state == _STOPPED
 
 
 class _Totals:
@@ -40,13 +64,15 @@ class _Totals:
 class ProcessSampler:
     """Samples `{"t": us, "r": replica, "cpu": cores in use, "rss": bytes, "processes": n, "span": s}` for each replica.
 
-    A line covers the `span` seconds before it: `cpu` is the mean, `rss` and `processes` are maximums.
+    A line covers the `span` seconds before it: `cpu` is the mean, `rss` and `processes` are maximums. If the first
+    process is stopped by a signal at its end, it has `"state": "T"`.
     """
 
     def __init__(self, inside: str = "") -> None:
         """`inside` is the attempt's folder if its replicas run in containers. Processes outside
         the container do not count."""
         self.peaks: dict[str, int] = {}  #: the most resident bytes of each replica, since its last start
+        self.readings: dict[str, ProcessReading] = {}  #: of the last call, by replica
         self._container_folder = inside
         self._totals: dict[str, _Totals] = {}
         self._trees: dict[str, list[int]] = {}
@@ -67,8 +93,10 @@ class ProcessSampler:
             self._scan_at = now_s + SCAN_INTERVAL_S
         due = now_s >= self._write_at
         lines = []
+        self.readings = {}
         for name, pid in pids.items():
-            cpu_s, rss, count = _sum(self._trees[name])
+            cpu_s, rss, count, state = _sum(self._trees[name])
+            self.readings[name] = ProcessReading(cpu_s, state, self._trees[name])
             totals = self._totals.get(name)
             if totals is None or totals.pid != pid:
                 totals = self._totals[name] = _Totals(pid, now_s - SAMPLE_INTERVAL_S, 0.0)
@@ -76,7 +104,7 @@ class ProcessSampler:
             totals.peak, totals.count = max(totals.peak, rss), max(totals.count, count)
             self.peaks[name] = max(self.peaks[name], rss)
             if due:
-                lines.append(_line(name, totals, cpu_s, now_s))
+                lines.append(_line(name, totals, self.readings[name], now_s))
                 self._totals[name] = _Totals(pid, now_s, cpu_s)
         if due:
             # Slightly less than the interval: the caller's clock is not exact, and a line should
@@ -98,6 +126,11 @@ class SampleWriter:
         """The most resident bytes of each replica, since its last start."""
         return self._sampler.peaks
 
+    @property
+    def readings(self) -> dict[str, ProcessReading]:
+        """The readings of the last sample, by replica."""
+        return self._sampler.readings
+
     def sample(self, pids: dict[str, int], now_s: float) -> None:
         """Sample each replica. Called about once a second. A full disk costs the lines, not the job."""
         lines = self._sampler.lines(pids, now_s)
@@ -108,12 +141,14 @@ class SampleWriter:
                 raise
 
 
-def _line(name: str, totals: _Totals, cpu_s: float, now_s: float) -> str:
+def _line(name: str, totals: _Totals, reading: ProcessReading, now_s: float) -> str:
     span_s = max(now_s - totals.since_s, 0.001)
     # The sum may fall, because an exited process takes its CPU time with it.
-    cores = max(0.0, cpu_s - totals.cpu_s) / span_s
+    cores = max(0.0, reading.cpu_s - totals.cpu_s) / span_s
     sample = {"t": now_us(), "r": name, "cpu": round(cores, 3), "rss": totals.peak, "processes": totals.count}
     sample["span"] = round(span_s, 2)
+    if reading.stopped:
+        sample["state"] = reading.state
     return json.dumps(sample) + "\n"
 
 
@@ -149,16 +184,18 @@ def _is_nested(pid: int) -> bool:
         return False
 
 
-def _sum(pids: list[int]) -> tuple[float, int, int]:
-    """CPU seconds, resident bytes and count of those processes that still exist."""
+def _sum(pids: list[int]) -> tuple[float, int, int, str]:
+    """CPU seconds, resident bytes and count of those processes that still exist, and the state of the first one."""
     ticks = rss = count = 0
+    state = ""
     for pid in pids:
         fields = tree.stat_fields(pid)
         if len(fields) > 21:
             ticks += sum(int(field) for field in fields[11:15])  # own and of exited children, user and system
             rss += int(fields[21]) * _PAGE_BYTES
             count += 1
-    return ticks / _TICKS_PER_S, rss, count
+            state = state or fields[0].decode("ascii", "replace")
+    return ticks / _TICKS_PER_S, rss, count, state
 
 
 def oom_kills() -> int:

@@ -13,7 +13,7 @@ import signal
 import sys
 
 from ..crashpoints import crashpoint
-from .tree import set_parent_death_signal
+from .tree import allow_tracing, set_parent_death_signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ def _run_child(argv: list[str], env: dict[str, str], folder: str, fds: Any, orig
         # A group, not a session: Linux divides the cores by session, and those of one job would compete.
         os.setpgid(0, 0)
         set_parent_death_signal(parent, signal.SIGKILL)
+        allow_tracing(parent)  # for the stack of a replica that hangs
         raise_oom_score()
         for number in _RESET_SIGNALS:
             signal.signal(number, signal.SIG_DFL)

@@ -6,6 +6,7 @@ whatever it did to hide: its own session, a double fork, a child that restarts i
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _SET_PDEATHSIG = 1
 _SET_CHILD_SUBREAPER = 36
+_SET_PTRACER = 0x59616D61
 _libc: list[ctypes.CDLL] = []  #: loaded once; forked processes share it
 REPLICA_VARIABLE = "TRAINSHED_REPLICA"
 
@@ -31,6 +33,16 @@ def set_parent_death_signal(parent: int, number: int) -> None:
     _prctl(_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os.kill(os.getpid(), number)
+
+
+def allow_tracing(pid: int) -> None:
+    """Let `pid` and its descendants read the memory of this process. The Yama module of the kernel, if there is one,
+    would allow its ancestors alone."""
+    try:
+        _prctl(_SET_PTRACER, pid)
+    except OSError as exc:
+        if exc.errno != errno.EINVAL:  # there is no Yama
+            raise
 
 
 def _prctl(option: int, value: int) -> None:

@@ -33,10 +33,11 @@ def parse_step(line: bytes) -> Optional[int]:
 class RestartCost:
     """One restart of the replica `name`, or of the gang because of it, and its cost in steps.
 
-    `after_loss_of` is the replica whose loss made this one exit. It is empty if the exit was a loss itself.
+    `after_loss_of` is the replica whose loss made this one exit. It is empty if the exit was a loss itself. `hung`: the
+    supervisor killed it for that.
     """
 
-    __slots__ = ("after", "after_loss_of", "before", "gang", "name", "status")
+    __slots__ = ("after", "after_loss_of", "before", "gang", "hung", "name", "status")
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class RestartCost:
         after_loss_of: str = "",
         before: Optional[int] = None,
         after: Optional[int] = None,
+        hung: bool = False,
     ) -> None:
         self.name = name
         self.status = status
@@ -53,15 +55,18 @@ class RestartCost:
         self.after_loss_of = after_loss_of
         self.before = before
         self.after = after
+        self.hung = hung
 
     def facts(self) -> dict[str, Any]:
         """The facts of its journal event."""
         facts = {"name": self.name, "code": self.status.code, "signal": self.status.signal}
-        return dict(facts, after_loss_of=self.after_loss_of, step_before=self.before)
+        return dict(facts, hung=self.hung, after_loss_of=self.after_loss_of, step_before=self.before)
 
     @property
     def reason(self) -> str:
         """Such as: killed by signal 9."""
+        if self.hung:
+            return "killed because it hung"
         how = self.status.how
         return "%s after %s was lost" % (how, self.after_loss_of) if self.after_loss_of else how
 

@@ -19,6 +19,8 @@ from ..process import mark, spawn, tree
 from ..process.exit_status import STARTED, ExitStatus
 from ..process.sampler import SAMPLE_INTERVAL_S, SampleWriter, oom_kills
 from . import restart_policy, step_tracker
+from .child import Child
+from .hang_watch import HangWatch, RemoteReadings
 from .log_writer import CLEANUP, STDERR, STDOUT, LogWriter, ReplicaLog
 from .restart_policy import CANCELLED, CAUSE_WAIT_S, END, FAILED, GO_ON, HOLD, RESTART_GANG, JobEnd
 from .start_order import StartOrder
@@ -30,24 +32,11 @@ if TYPE_CHECKING:
 
 REAPER_LOST = signal.SIGUSR1  #: sent by the kernel when the reaper is gone
 _INSTALLER = "installer"
-_CHUNK_BYTES = 1 << 16
-_DRAIN_MAX_BYTES = 64 << 20
 _SELECT_MAX_S = 3600.0
 _SWEEP_INTERVAL_S = 0.02  #: between two checks for orphans of a replica
 _PIPE_MAX_READS = 2  #: enough to empty a pipe, unless its writer is faster
 _COMMAND_MAX_BYTES = 256
 _NEVER = float("inf")
-
-
-class _Child:
-    """A child process of the supervisor, and the log of its output."""
-
-    __slots__ = ("log", "name", "pipes")
-
-    def __init__(self, name: str, log: ReplicaLog, pipes: dict[int, str]) -> None:
-        self.name = name
-        self.log = log
-        self.pipes = pipes  # open pipes, each STDOUT or STDERR
 
 
 class Supervisor:
@@ -65,10 +54,14 @@ class Supervisor:
             name: ReplicaLog(name, self._writer, spec["log_limit_bytes"], self._steps.watch(name))
             for name in self._replicas
         }
-        self._sampler = SampleWriter(os.path.join(folder, "samples.jsonl"), inside=bool(spec.get("containers")))
+        samples = os.path.join(folder, "samples.jsonl")
+        self._sampler = SampleWriter(samples, inside=bool(spec.get("containers")))
+        self._remote = RemoteReadings(samples) if spec.get("cluster") else None
+        self._hangs = HangWatch(folder, spec, journal, self._service, self._logs, self._kill_hung)
+        self._hung: set[str] = set()  # replicas that were killed because they hung, and have not restarted yet
         self._selector = selectors.DefaultSelector()
-        self._children: dict[int, _Child] = {}
-        self._finished: list[_Child] = []  # exited, but a descendant may still hold their pipes
+        self._children: dict[int, Child] = {}
+        self._finished: list[Child] = []  # exited, but a descendant may still hold their pipes
         self._exits: dict[str, ExitStatus] = {}
         self._order = StartOrder()
         self._history = restart_policy.RestartHistory()
@@ -123,11 +116,10 @@ class Supervisor:
         self._start(_INSTALLER, argv, spawn.inherited_environment(), log)
 
     def _start_replicas(self) -> None:
-        if self._spec.get("cluster"):  # nodes sample; proxies write the samples and report the first running replica
-            self._start_all()
-            return
-        self._sample_at = time.monotonic() + SAMPLE_INTERVAL_S
-        if self._start_all():
+        if self._remote is None or self._hangs.enabled:
+            self._sample_at = time.monotonic() + SAMPLE_INTERVAL_S
+        started = self._start_all()
+        if started and not self._spec.get("cluster"):  # else a replica proxy reports the first running replica
             self._mark_running()
 
     def _mark_running(self) -> None:
@@ -178,16 +170,11 @@ class Supervisor:
             return False
         if process.note:
             log.say(process.note)
-        child = _Child(name, log, {process.stdout: STDOUT, process.stderr: STDERR})
-        for fd in child.pipes:
-            self._watch(fd, self._reader(child, fd))
-        self._children[process.pid] = child
+        pipes = {process.stdout: STDOUT, process.stderr: STDERR}
+        self._children[process.pid] = Child(name, log, pipes, self._selector)
         if name != _INSTALLER:
             self._journal.append(events.REPLICA_STARTED, name=name, pid=process.pid)
         return True
-
-    def _reader(self, child: _Child, fd: int) -> Callable[[], object]:
-        return lambda: self._read(child, fd)
 
     # -- the loop
 
@@ -210,33 +197,25 @@ class Supervisor:
             self._restart_replica(name)
         if now >= self._sample_at:
             self._sample_at = now + SAMPLE_INTERVAL_S
-            pids = {child.name: pid for pid, child in self._children.items()}
-            self._sampler.sample(pids, now)
+            self._sample(now)
             self._journal.flush()
+
+    def _sample(self, now: float) -> None:
+        """Sample the replicas and look for hangs. Nodes sample remote ones, and replica proxies write the samples."""
+        pids = {child.name: pid for pid, child in self._children.items() if child.name in self._replicas}
+        if self._remote is None:
+            self._sampler.sample(pids, now)
+        readings = self._sampler.readings if self._remote is None else self._remote.read()
+        if self._job_end is None and self._gang_due is None:
+            children = {
+                child.name: (pid, child.output_s, self._steps.last({child.name}))
+                for pid, child in self._children.items()
+                if child.name in pids
+            }
+            self._hangs.check(children, readings, now)
 
     def _watch(self, fd: int, callback: Callable[[], object]) -> None:
         self._selector.register(fd, selectors.EVENT_READ, callback)
-
-    def _read(self, child: _Child, fd: int) -> bool:
-        """Read once from a pipe. Returns False if it is empty or closed."""
-        try:
-            data = os.read(fd, _CHUNK_BYTES)
-        except BlockingIOError:
-            return False
-        if data:
-            child.log.feed(child.pipes[fd], data)
-            return True
-        self._selector.unregister(fd)
-        os.close(fd)
-        child.log.end(child.pipes.pop(fd))
-        return False
-
-    def _drain(self, child: _Child, reads: int = _DRAIN_MAX_BYTES // _CHUNK_BYTES) -> None:
-        """Read what the pipes hold now. Does not wait for their end: a descendant may hold them open for ever."""
-        for fd in list(child.pipes):
-            for _ in range(reads):
-                if not self._read(child, fd):
-                    break
 
     def _on_control(self) -> None:
         try:
@@ -262,6 +241,13 @@ class Supervisor:
                 self._service.say("%s is sent signal %d, as was asked for." % (name, number), "WARNING")
                 tree.send_signal(pid, number)
 
+    def _kill_hung(self, name: str) -> None:
+        """Kill a replica that hangs. Its exit is a loss, and restarts what the rules of the gang say."""
+        self._hung.add(name)
+        for pid, child in self._children.items():
+            if child.name == name:
+                tree.send_signal(pid, signal.SIGKILL)
+
     def _on_signals(self, fd: int) -> None:
         numbers = os.read(fd, 4096)
         if REAPER_LOST in numbers:
@@ -276,13 +262,14 @@ class Supervisor:
         child = self._children.pop(pid, None)
         if child is None:
             return  # an orphan that the trainer left behind
-        self._drain(child)
+        child.drain()
         self._finished.append(child)
         exit_status = ExitStatus.of(status)
         if child.name == _INSTALLER:
             self._on_installed(exit_status)
             return
         self._exits[child.name] = exit_status
+        self._hangs.exited(child.name)
         self._journal.append(events.REPLICA_EXITED, name=child.name, code=exit_status.code, signal=exit_status.signal)
         child.log.say("Module completed; cleaning up.", kind=CLEANUP)
         child.log.say("Clean up finished.", kind=CLEANUP)
@@ -325,8 +312,9 @@ class Supervisor:
 
     def _plan_restart(self, name: str, status: ExitStatus, gang: bool, due_s: float) -> None:
         for child in self._children.values():
-            self._drain(child, _PIPE_MAX_READS)  # output before this point is from before the restart
-        restart = RestartCost(name, status, gang, "" if status.lost else self._history.lost)
+            child.drain(_PIPE_MAX_READS)  # output before this point is from before the restart
+        restart = RestartCost(name, status, gang, "" if status.lost else self._history.lost, hung=name in self._hung)
+        self._hung.discard(name)
         restart.before = self._steps.last(step_tracker.reporters(self._spec["replicas"], restart))
         if gang:
             self._gang_due, self._gang_at = restart, time.monotonic() + self._spec["grace_s"]
@@ -351,14 +339,14 @@ class Supervisor:
 
     def _start_gang(self, restart: RestartCost) -> None:
         tree.kill_descendants(self._on_exit)
-        self._gang_due, self._gang_at = None, _NEVER
+        self._gang_due, self._gang_at, self._hung = None, _NEVER, set()
         self._record(restart)
         self._start_all()
 
     def _record(self, restart: RestartCost) -> None:
         """Write log and journal entries of a restart, before the new process starts."""
         for child in self._finished:
-            self._drain(child)
+            child.drain()
         self._finished = [child for child in self._finished if child.pipes]
         for name in self._replicas if restart.gang else (restart.name,):
             self._logs[name].reset()
@@ -415,7 +403,7 @@ class Supervisor:
             self._remove_containers()
         self._remove_sources()
         for child in self._finished:
-            self._drain(child)
+            child.drain()
         for log in self._logs.values():
             log.close()
         assert self._job_end is not None
@@ -446,5 +434,7 @@ class Supervisor:
             seen = failure.read_failure(self._folder, name) or {}
         elif oom_kills() > self._oom_kills and status.signal == signal.SIGKILL:
             seen["cause"] = failure.OUT_OF_MEMORY
+        if name in self._hung:
+            seen["cause"] = failure.REPLICA_HUNG
         seen.update(job_end.failure or {})
         return replica_failure.describe(self._spec, self._replicas[name], status, self._logs[name].tail(), seen)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from trainshed.domain.jobs.job import Job
+from trainshed.attempts.journal import HangRecord
+from trainshed.domain.jobs.job import HangKind, Job
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.models.version import VersionState
 from trainshed.services.console.machine_metrics import MachineSample
@@ -39,6 +40,7 @@ def alerts_for(inputs: AlertInputs, reports: JobReports) -> list[dict[str, Any]]
     """Return the alerts, errors first."""
     items = [
         *_failed_jobs(inputs, reports),
+        *_hung(inputs, reports),
         *_versions(inputs),
         *_disk(inputs),
         *_waiting(inputs),
@@ -64,6 +66,33 @@ def _failed_jobs(inputs: AlertInputs, reports: JobReports) -> Iterator[dict[str,
         yield _item(
             inputs, "error", f"{words} failed in the last 24 hours.", "See them all.", "jobs", query="?state=FAILED"
         )
+
+
+def _hung(inputs: AlertInputs, reports: JobReports) -> Iterator[dict[str, Any]]:
+    """One alert for each job. Of several replicas it shows the one that the others seem to wait for."""
+    jobs = [
+        (job, hangs)
+        for job in inputs.active
+        if job.state is JobState.RUNNING and (hangs := [hang for hang in reports.hangs(job) if hang.ended_us is None])
+    ]
+    for job, hangs in jobs[:_MAX_PER_KIND]:
+        order = sorted(hangs, key=lambda hang: (hang.name != hang.suspect, hang.kind is not HangKind.STOPPED))
+        first, more = order[0], len(hangs) - 1
+        text = f"Job {job.id}: {first.sentence}"
+        if more:
+            text += f" {more} more {'replica hangs' if more == 1 else 'replicas hang'}."
+        waits = all(hang.working for hang in hangs)
+        yield _item(inputs, "warning" if waits else "error", text, _hang_remedy(first), "jobs", job.id)
+
+
+def _hang_remedy(hang: HangRecord) -> str:
+    if hang.kind is HangKind.STOPPED:
+        continued = f"Continue it with `kill -CONT {hang.pid}`" if hang.pid else "Continue it on its node with SIGCONT"
+        return f"{continued}, or cancel the job."
+    return (
+        "The job's page shows where it waits. Kill the replica there, so that it restarts, or cancel the job. With the "
+        "setting hang_restart this happens by itself."
+    )
 
 
 def _versions(inputs: AlertInputs) -> Iterator[dict[str, Any]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainshed.attempts.batch_progress import BatchProgress
+from trainshed.attempts.journal import HangRecord
 from trainshed.domain import names
 from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.engine_names import ENGINE_LABEL
@@ -108,6 +109,7 @@ class Jobs:
             "attempt": job.attempt,
             "notes": [*notes, *([_batch_progress_note(batch_progress)] if batch_progress else [])],
             "restarts": list(self._reports.restarts(job)),
+            "hangs": [_hang_body(hang) for hang in self._reports.hangs(job)],
             "progress": self._reports.progress.of(job),
             "waiting": waiting_reason(job, ahead, self._scheduler),
             "failure": self._reports.failures.of(job),
@@ -118,7 +120,7 @@ class Jobs:
                     "severity": event.severity,
                     "message": event.message,
                 }
-                for event in events
+                for event in sorted((*events, *self._reports.hang_events(job)), key=lambda event: event.time_us)
             ],
         }
 
@@ -290,6 +292,22 @@ def job_body(job: Job, position: int | None = None, predicted: BatchProgress | N
     if job.state is JobState.QUEUED and position is not None:
         body["jobPosition"] = str(position)
     return body
+
+
+def _hang_body(hang: HangRecord) -> dict[str, Any]:
+    return {
+        "replica": hang.name,
+        "kind": hang.kind.value,
+        "time": rfc3339(hang.time_us),
+        "endTime": rfc3339(hang.ended_us) if hang.ended_us is not None else None,
+        "quietSeconds": hang.seconds,
+        "pid": hang.pid or None,
+        "waitsFor": list(hang.working),
+        "suspect": hang.suspect,
+        "restarted": hang.restart,
+        "message": hang.sentence,
+        "stack": hang.stack,
+    }
 
 
 def _output(job: Job, batch_progress: BatchProgress | None) -> dict[str, Any]:

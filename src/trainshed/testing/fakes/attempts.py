@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.attempts.batch_progress import BatchProgress
-from trainshed.attempts.journal import RestartRecord
+from trainshed.attempts.journal import HangRecord, RestartRecord
 from trainshed.domain.jobs.job import Job
 from trainshed.engines.base import AttemptSpec
 
@@ -17,12 +17,16 @@ class FakeAttempts:
 
     def __init__(self) -> None:
         self.restarted: list[RestartRecord] = []
+        self.hung: list[HangRecord] = []
         self.predicted: BatchProgress | None = None
         self.progress: Mapping[str, Any] | None = None
         self.reads = 0
 
     def restarts(self, job: Job) -> Sequence[RestartRecord]:
         return self.restarted
+
+    def hangs(self, job: Job) -> Sequence[HangRecord]:
+        return self.hung
 
     def batch_progress(self, job: Job) -> BatchProgress | None:
         return self.predicted

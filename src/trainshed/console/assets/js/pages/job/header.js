@@ -9,6 +9,7 @@ import { button, labelTags, link, progressBar, stateBadge, timeAgo } from "../..
 import { cloneDialog } from "./clone.js";
 import { deployDialog } from "./deploy.js";
 import { failureBox } from "./failure.js";
+import { hangBoxes } from "./hangs.js";
 import { gang, hasEnded, isPrediction } from "./jobinfo.js";
 
 /** @type {["loss" | "accuracy", string][]} */
@@ -194,10 +195,10 @@ export class Header {
   /** @param {Api.JobDetails} details */
   #showFailure(details) {
     const { job, failure } = details;
-    const key = JSON.stringify([job.state, failure, job.errorMessage]);
+    const key = JSON.stringify([job.state, failure, job.errorMessage, details.hangs]);
     if (key === this.shownFailure) return; // an open selection in its lines stays
     this.shownFailure = key;
-    replace(this.trouble, failureBox(details, this.page.place));
+    replace(this.trouble, failureBox(details, this.page.place), hangBoxes(details.hangs));
   }
 
   /** @param {Api.Job} job @param {Api.Progress | null} progress @param {boolean} ended */
