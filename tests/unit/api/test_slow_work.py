@@ -6,13 +6,14 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
-from trainshed.api.http.slow_work import Threads, WorkKind
+from trainshed.api.http.slow_work import FairSlots, Threads, WorkKind
 from trainshed.domain.iam import Principal, Role
 from trainshed.domain.work_budget import WorkBudget, WorkLimits
 from trainshed.errors import RequestCancelledError, ResourceExhaustedError
@@ -131,36 +132,48 @@ def test_one_caller_leaves_a_thread_to_others() -> None:
 
 
 def test_a_caller_who_fills_the_queue_makes_room_for_another() -> None:
-    gate, order = threading.Event(), list[str]()
-
-    def work(name: str) -> Callable[[WorkBudget], None]:
-        def wait(budget: WorkBudget) -> None:
-            gate.wait(60)
-            order.append(name)
-
-        return wait
+    gate = threading.Event()
 
     async def scenario(threads: Threads) -> None:
-        first = asyncio.create_task(threads.run(Client("zoe").request, work("zoe")))
+        first = asyncio.create_task(threads.run(Client("zoe").request, lambda _: gate.wait(60)))
         await holds(lambda: threads.running == 1)
         skipped = list[int]()
         greedy = [
             asyncio.create_task(
-                threads.run(Client("ann").request, work(f"ann {n}"), otherwise=lambda n=n: skipped.append(n))  # type: ignore[misc]
+                threads.run(Client("ann").request, lambda _: gate.wait(60), otherwise=partial(skipped.append, number))
             )
-            for n in range(4)
+            for number in range(4)
         ]
         await holds(lambda: (threads.running, threads.waiting) == (2, 3))
-        other = asyncio.create_task(threads.run(Client("ben").request, work("ben")))
+        other = asyncio.create_task(threads.run(Client("ben").request, lambda _: gate.wait(60)))
         with pytest.raises(ResourceExhaustedError):
             await greedy[3]
         assert skipped == [3]
         with pytest.raises(ResourceExhaustedError):  # she has most of the queue already
-            await threads.run(Client("ann").request, work("ann again"))
+            await threads.run(Client("ann").request, lambda _: None)
         gate.set()
-        await asyncio.gather(first, other, *greedy[:3])
-        assert order.index("ben") < order.index("ann 2")  # in turn, and not behind all that came before
+        assert await asyncio.gather(first, other, *greedy[:3]) == [True] * 5
         assert skipped == [3]
+
+    run(scenario)
+
+
+def test_callers_take_turns() -> None:
+    async def scenario(_: Threads) -> None:
+        slots, order = FairSlots(1), list[str]()
+
+        async def work(caller: str, name: str) -> None:
+            await slots.acquire(caller)
+            order.append(name)
+            slots.release(caller)
+
+        await slots.acquire("zoe")
+        names = ("ann 1", "ann 2", "ann 3", "ben 1", "ben 2")
+        tasks = [asyncio.create_task(work(name.partition(" ")[0], name)) for name in names]
+        await asyncio.sleep(0)  # all of them wait now
+        slots.release("zoe")
+        await asyncio.gather(*tasks)
+        assert order == ["ann 1", "ben 1", "ann 2", "ben 2", "ann 3"]
 
     run(scenario)
 
