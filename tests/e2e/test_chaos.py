@@ -59,6 +59,7 @@ def test_a_stopped_replica_is_an_alert_until_it_is_continued(server: RunningServ
 
     code = "import os, time\nprint('here', flush=True)\nwhile not os.path.exists('done'):\n    time.sleep(0.1)\n"
     jobs.submit("halted", code)
+    jobs.wait("halted", {"RUNNING"})
     _await_lines(jobs, "halted", "here", 1)
     assert _ask(server, "halted", {"kill": "master-replica-0", "signal": "STOP"})[0] == 200
     [alert] = eventually(told, within_s=120)
