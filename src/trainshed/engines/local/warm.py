@@ -223,7 +223,7 @@ class WarmProcesses:
         (folder / "spec.json").write_bytes(orjson.dumps(spec))
         passed = {name: value for name, value in inherited_environment().items() if name in _PASSED_VARIABLES}
         with open(folder / "log", "wb") as log:
-            self._processes[folder] = subprocess.Popen(
+            process = subprocess.Popen(
                 [python, self._ship() / "run.py", "warm", folder],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -232,6 +232,8 @@ class WarmProcesses:
                 cwd="/",
                 env={**passed, **env, **open_files.variables(), "PYTHONUNBUFFERED": "1"},
             )
+        self._processes[folder] = process
+        threading.Thread(target=process.wait, name="warm-exit", daemon=True).start()  # or it stays as a zombie
         LOG.info("warm.started python=%s folder=%s", python, folder)
 
     def _folder(self, python: Path, env: Mapping[str, str]) -> Path:
