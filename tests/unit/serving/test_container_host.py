@@ -59,7 +59,7 @@ class Predictor(Answers):
 ThreadingHTTPServer(("127.0.0.1", port), Predictor).serve_forever()
 """.replace("ANSWERS", ANSWERS)
 
-WITHOUT_NUMPY = f"import sys; sys.modules['numpy'] = None; {MAIN}"
+WITHOUT_NUMPY = f"import sys\nsys.modules['numpy'] = None\n{MAIN}"
 
 
 class Running(RunningHost):

@@ -111,7 +111,7 @@ class HostContainer:
 
     def _watch(self, busy: Callable[[], bool], interval_s: float) -> None:
         failed_checks = 0
-        while True:
+        while not self._stopping:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(interval_s)
                 self._exit_host(f"The container {self._describe_exit()}.")

@@ -12,7 +12,15 @@ from typing import Any
 
 from trainshed.serving.frames import ANSWER_HEAD, FrameKind, pack_request
 
-MAIN = "import sys; from trainshed.serving.main import main; sys.exit(main(sys.argv[1:]))"
+#: As `run.py` of the shipped code: no interpreter is taken apart while threads run.
+MAIN = """
+import os, sys
+from trainshed.serving.main import main
+status = main(sys.argv[1:])
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(status)
+"""
 _TIMEOUT_S = 90.0
 
 
