@@ -9,7 +9,8 @@ import pytest
 
 from trainshed.testing.cache import link_runtimes
 from trainshed.testing.processes.servers import RunningServer
-from trainshed.testing.reliability.kills import FaultReport, record_report, run, run_batch
+from trainshed.testing.reliability.kills import run, run_batch
+from trainshed.testing.reliability.reports import FaultReport, record_report
 from trainshed.testing.reliability.verdict import GRACE_S
 
 SOAK_KILLS = 1000

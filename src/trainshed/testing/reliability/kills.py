@@ -6,12 +6,8 @@ python -m trainshed.testing.reliability.kills --rounds 100 --seed 1
 from __future__ import annotations
 
 import random
-import shutil
-import sys
-import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -19,39 +15,14 @@ import click
 from trainshed.testing.cache import link_runtimes
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.reliability.checker import Violation
-from trainshed.testing.reliability.figures import record
 from trainshed.testing.reliability.history import OperationOutcome
 from trainshed.testing.reliability.load import Load, prepare
-from trainshed.testing.reliability.verdict import GRACE_S, counted, judge
+from trainshed.testing.reliability.reports import FaultReport, run_rounds
+from trainshed.testing.reliability.verdict import GRACE_S, judge
 
 ROUNDS_PER_BATCH = 10  #: between two checks, with resources of their own
 MIN_LIFE_S, MAX_LIFE_S = 0.3, 3.0  #: of a server, from its first response to SIGKILL
 JOBS_PER_ROUND = 3
-
-
-@dataclass(slots=True)
-class FaultReport:
-    """What came of some rounds."""
-
-    fault: str  #: what a round is, in the plural
-    rounds: int = 0
-    seconds: float = 0.0
-    operations: int = 0
-    unknown: int = 0  #: operations whose outcome the client does not know
-    jobs: int = 0
-    restarts_s: list[float] = field(default_factory=list)
-    violations: list[Violation] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        slowest = max(self.restarts_s, default=0.0)
-        counts = ", ".join(f"{name} {count}" for name, count in counted(self.violations).items())
-        done = f"{self.rounds} {self.fault}, {self.operations} operations ({self.unknown} unknown), {self.jobs} jobs"
-        return f"{done}; {counts}; slowest restart {slowest:.1f} s"
-
-
-def record_report(row: str, report: FaultReport) -> None:
-    """Add a report to the figures of a fault row."""
-    record(row, runs=report.rounds, counts=counted(report.violations), hours=report.seconds / 3600)
 
 
 def run_batch(
@@ -109,22 +80,7 @@ def run(rounds: int, seed: int, folder: Path, tell: Callable[[FaultReport], None
 @click.option("--record", "recorded", is_flag=True, help="Add the figures to docs/reliability.md.")
 def main(rounds: int, seed: int, recorded: bool) -> None:
     """Kill the server at random moments under load. Keeps the state folder if something is wrong."""
-    folder = Path(tempfile.mkdtemp(prefix="kills-"))
-    done = 0
-
-    def tell(report: FaultReport) -> None:
-        nonlocal done
-        done += report.rounds
-        click.echo(f"[{done}/{rounds}] {report}")
-        for each in report.violations:
-            click.echo(f"  {each}", err=True)
-        if recorded:
-            record_report("F02", report)
-
-    if run(rounds, seed, folder, tell):
-        click.echo(f"The state folder is kept: {folder}", err=True)
-        sys.exit(1)
-    shutil.rmtree(folder)
+    run_rounds("F02", rounds, lambda folder, tell: run(rounds, seed, folder, tell), recorded=recorded)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,9 @@ import contextlib
 import json
 import os
 import random
-import shutil
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -30,7 +28,6 @@ from trainshed.testing.processes import server_process
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.reliability.checker import Violation
 from trainshed.testing.reliability.history import OperationOutcome, now_s
-from trainshed.testing.reliability.kills import FaultReport, record_report
 from trainshed.testing.reliability.load import (
     JOBS_END_TIMEOUT_S,
     PROJECT,
@@ -40,6 +37,7 @@ from trainshed.testing.reliability.load import (
     upload_trainer,
 )
 from trainshed.testing.reliability.power_cut_disk import PowerCutDisk, power_cut_disk
+from trainshed.testing.reliability.reports import FaultReport, run_rounds
 from trainshed.testing.reliability.verdict import GRACE_S, judge
 from trainshed.testing.workloads.wheels import wheel_name
 
@@ -196,22 +194,7 @@ def run(cuts: int, seed: int, folder: Path, tell: Callable[[FaultReport], None])
 @click.option("--record", "recorded", is_flag=True, help="Add the figures to docs/reliability.md.")
 def main(cuts: int, seed: int, recorded: bool) -> None:
     """Cut the power under load. Keeps the stamps of trainers and the last image of a disk if something is wrong."""
-    folder = Path(tempfile.mkdtemp(prefix="power-cuts-"))
-    done = 0
-
-    def tell(report: FaultReport) -> None:
-        nonlocal done
-        done += report.rounds
-        click.echo(f"[{done}/{cuts}] {report}")
-        for each in report.violations:
-            click.echo(f"  {each}", err=True)
-        if recorded:
-            record_report("F03", report)
-
-    if run(cuts, seed, folder, tell):
-        click.echo(f"The files are kept: {folder}", err=True)
-        sys.exit(1)
-    shutil.rmtree(folder)
+    run_rounds("F03", cuts, lambda folder, tell: run(cuts, seed, folder, tell), recorded=recorded)
 
 
 if __name__ == "__main__":
