@@ -13,6 +13,7 @@ import pytest
 from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer, ask
 from trainshed.testing.workloads.submitter import Submitter
+from trainshed.testing.workloads.trainers import COUNT_UNTIL
 
 HOLD = """
 import sqlite3, sys
@@ -21,15 +22,6 @@ connection.execute("begin exclusive")
 print("held", flush=True)
 sys.stdin.read()
 connection.execute("rollback")
-"""
-
-COUNTING = """
-import itertools, os, sys, time
-for number in itertools.count():
-    print("line", number, flush=True)
-    time.sleep(0.05)
-    if os.path.exists(sys.argv[1]):
-        break
 """
 
 
@@ -51,7 +43,7 @@ def test_a_write_lock_of_another_process_refuses_writes_and_nothing_else(
     own_server: RunningServer, tmp_path: Path
 ) -> None:
     jobs = Submitter(own_server, "locked-out", tmp_path)
-    steady = jobs.submit("steady", COUNTING, args=[str(tmp_path / "enough")])
+    steady = jobs.submit("steady", COUNT_UNTIL, args=[str(tmp_path / "enough")])
     jobs.wait("steady", {"RUNNING"})
     headers = {"authorization": f"Bearer {own_server.token}"}
     path = "/v1/projects/locked-out/jobs"

@@ -13,17 +13,10 @@ from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import Caller, RunningServer
 from trainshed.testing.processes.small_disk import small_disk
 from trainshed.testing.workloads.submitter import Submitter
+from trainshed.testing.workloads.trainers import COUNT_UNTIL
 
 PROJECT = "full"
 MEBIBYTE = 1 << 20
-UNTIL = """
-import itertools, os, sys, time
-for number in itertools.count():
-    print("line", number, flush=True)
-    time.sleep(0.05)
-    if os.path.exists(sys.argv[1]):
-        break
-"""
 
 
 @contextmanager
@@ -51,7 +44,7 @@ def test_writes_are_refused_while_a_disk_is_full_and_the_rest_goes_on(tmp_path: 
         server = RunningServer(disk / "home").start()
         try:
             jobs = Submitter(server, PROJECT, tmp_path / "trainers")
-            jobs.submit("steady", UNTIL, args=[str(enough)])
+            jobs.submit("steady", COUNT_UNTIL, args=[str(enough)])
             eventually(lambda: jobs.lines("steady"), lambda lines: "line 3" in lines)
             upload = f"/upload/storage/v1/b/{jobs.bucket}/o?uploadType=media&name="
             server.call("POST", f"{upload}kept", b"kept")

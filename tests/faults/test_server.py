@@ -20,6 +20,7 @@ from trainshed.testing.processes.servers import Caller, RunningServer
 from trainshed.testing.processes.small_disk import small_disk
 from trainshed.testing.workloads.job_logs import records
 from trainshed.testing.workloads.submitter import Submitter
+from trainshed.testing.workloads.trainers import COUNT_UNTIL
 
 COUNTING = """
 import os, sys, time
@@ -27,17 +28,6 @@ print("pid", os.getpid(), flush=True)
 for number in range(int(sys.argv[1])):
     print("line", number, flush=True)
     time.sleep(0.05)
-"""
-
-#: The same until there is a file of that name.
-UNTIL = """
-import itertools, os, sys, time
-for number in itertools.count():
-    print("line", number, flush=True)
-    time.sleep(0.05)
-    if os.path.exists(sys.argv[1]):
-        print("the last one was", number, flush=True)
-        break
 """
 
 
@@ -53,7 +43,7 @@ def journal(attempt: Path) -> list[dict[str, object]]:
 
 def test_a_job_outlives_its_server(own_server: RunningServer, tmp_path: Path) -> None:
     jobs, enough = Submitter(own_server, "outlive", tmp_path), tmp_path / "enough"
-    jobs.submit("steady", UNTIL, args=[str(enough)])
+    jobs.submit("steady", COUNT_UNTIL, args=[str(enough)])
     jobs.wait("steady", {"RUNNING"})
     [started] = [e for e in journal(jobs.attempt("steady")) if e["event"] == "replica_started"]
     pid = int(str(started["pid"]))
@@ -85,7 +75,7 @@ def test_a_job_that_ends_while_the_server_is_down_is_finished_by_the_next(
     own_server: RunningServer, tmp_path: Path
 ) -> None:
     jobs, enough = Submitter(own_server, "meanwhile", tmp_path), tmp_path / "enough"
-    jobs.submit("short", UNTIL, args=[str(enough)])
+    jobs.submit("short", COUNT_UNTIL, args=[str(enough)])
     jobs.wait("short", {"RUNNING"})
     own_server.kill()
     enough.touch()
@@ -235,7 +225,7 @@ def test_a_damaged_database_is_refused_and_left_as_it_is(
     with_job = damage == "overwritten"  # one kind is enough to see that jobs go on
     if with_job:
         jobs = Submitter(own_server, "damage", tmp_path)
-        jobs.submit("steady", UNTIL, args=[str(tmp_path / "enough")])
+        jobs.submit("steady", COUNT_UNTIL, args=[str(tmp_path / "enough")])
         jobs.wait("steady", {"RUNNING"})
         [started] = [e for e in journal(jobs.attempt("steady")) if e["event"] == "replica_started"]
     assert own_server.stop() == 0
@@ -313,7 +303,7 @@ def test_a_file_in_place_of_the_state_folder_is_refused(tmp_path: Path) -> None:
 @pytest.mark.fault("F15")
 def test_sigterm_lets_trainings_live_and_exits_with_0(own_server: RunningServer, tmp_path: Path) -> None:
     jobs, enough = Submitter(own_server, "survive", tmp_path), tmp_path / "enough"
-    jobs.submit("steady", UNTIL, args=[str(enough)])
+    jobs.submit("steady", COUNT_UNTIL, args=[str(enough)])
     jobs.wait("steady", {"RUNNING"})
     [started] = [e for e in journal(jobs.attempt("steady")) if e["event"] == "replica_started"]
     assert own_server.stop() == 0
