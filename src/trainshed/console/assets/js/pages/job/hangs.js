@@ -16,7 +16,7 @@ function hangBox(hang) {
       "div",
       { class: "job-failure-head" },
       icon("warning"),
-      h("h2", null, hang.kind === "stopped" ? "It is stopped" : "It hangs"),
+      h("h2", null, hang.kind === "stopped" ? "A replica is stopped" : "A replica hangs"),
       h("span", { class: "tag" }, hang.replica),
     ),
     h("p", { class: "job-failure-summary" }, plain(hang.message)),
