@@ -23,7 +23,7 @@ _ENTRIES_PER_CHECK = 1000  #: of a folder, between two looks at the budget
 def list_page(root: Path, bucket: str, query: ListQuery, budget: WorkBudget | None = None) -> ObjectPage:
     """The page that the query selects. Files that other programs wrote have no checksums.
 
-    When the budget is exhausted, the page ends with what it has, if it has anything. Raises `RequestCancelledError` if
+    When the budget is exhausted, a page that is not empty ends early. Raises `RequestCancelledError` if
     nobody waits for it any more.
     """
     base = query.prefix[: query.prefix.rfind("/") + 1]

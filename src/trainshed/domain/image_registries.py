@@ -48,7 +48,7 @@ class ImageRegistries:
         return cls(patterns)
 
     def check(self, image: str, *, field: str) -> None:
-        """Raises `InvalidArgumentError` if the name leads to a registry that is not allowed."""
+        """Raises `InvalidArgumentError` if the registry of the image is not allowed."""
         registry = registry_of(image)
         if _has_transport(image):
             raise InvalidArgumentError(

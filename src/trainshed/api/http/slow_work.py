@@ -100,7 +100,7 @@ class FairSlots:
         self._hand_out()
 
     def displace(self, caller: str, error: Exception) -> bool:
-        """Let the newest request of whoever has most of them fail with `error`, to make room for one of `caller`.
+        """Fail the newest request of the caller with the most waiting requests, to make room for one of `caller`.
 
         Returns False if nobody has more of them than `caller` would have.
         """

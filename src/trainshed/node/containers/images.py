@@ -27,7 +27,7 @@ _PROGRESS = re.compile(
     r"(Trying to pull |Getting image |Copying (blob|config) |Writing manifest |Storing signatures|Digest: sha256:"
     r"|Status: (Downloaded|Image is)|[0-9a-f]{12}: |[0-9a-f]{64}$|[\w./-]+: Pulling from )"
 )
-#: signs of errors that registries answer, and how they are told
+#: signs of a registry's own errors in the output of the tool, and the reason for people
 _ANSWERS = (
     (("manifest unknown", "manifest_unknown"), "the registry has no such tag (manifest unknown)"),
     (("name unknown", "name_unknown", "repository not found"), "the registry has no such image (name unknown)"),

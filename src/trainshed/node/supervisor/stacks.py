@@ -1,7 +1,7 @@
 """Python stacks of running processes, by py-spy; without it, what the kernel knows of their threads.
 
 py-spy reads the memory of a process from outside. So it works for a process that is stopped or blocked in native code,
-and user code has no signal handler of ours. A dump runs beside the supervisor, which must not wait for it: a file that
+and needs no signal handler in user code. A dump runs beside the supervisor, which must not wait for it: a file that
 py-spy reads may be on the file system that makes the replica hang.
 """
 

@@ -41,8 +41,8 @@ def record(
     """Add the figures of a run to a row. Returns the sums.
 
     `counts` has some of `COUNTS`; what is left out was not measured. `case` tells apart runs of one row that are
-    counted on their own, such as `PostgreSQL`. A soak test calls this after each round, so a run that is ended early
-    counts as far as it got. Safe for threads and processes.
+    counted on their own, such as `PostgreSQL`. A soak test calls this after each round, so the rounds of an interrupted
+    run count. Safe for threads and processes.
     """
     key = f"{row} {case}".strip()
     if not _KEY.fullmatch(key):
