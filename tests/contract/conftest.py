@@ -15,8 +15,8 @@ import pytest
 import sqlalchemy as sa
 
 from trainshed.buckets.backend import BackendRouter
-from trainshed.buckets.cloud_backend import CloudBackend
-from trainshed.buckets.cloud_config import read_cloud_buckets
+from trainshed.buckets.cloud.backend import CloudBackend
+from trainshed.buckets.cloud.config import read_cloud_buckets
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.store.database import Database
 from trainshed.testing.fakes.databases import migrated_database

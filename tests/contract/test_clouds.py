@@ -11,11 +11,11 @@ import pytest
 from s3fs import S3FileSystem
 
 from trainshed.buckets.backend import BackendRouter
-from trainshed.buckets.cloud_backend import CloudBackend
-from trainshed.buckets.cloud_config import read_cloud_buckets
+from trainshed.buckets.cloud.backend import CloudBackend
+from trainshed.buckets.cloud.config import read_cloud_buckets
+from trainshed.buckets.cloud.s3 import S3Client
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.buckets.model_folders import model_folders
-from trainshed.buckets.s3 import S3Client
 from trainshed.buckets.uploads import UploadSession, UploadSessions
 from trainshed.config import Home, Settings
 from trainshed.control.deployments.model_files import ModelFileStore

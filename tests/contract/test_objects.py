@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trainshed.buckets.backend import BackendRouter
-from trainshed.buckets.cloud_backend import CloudBackend
-from trainshed.buckets.s3 import S3Client
+from trainshed.buckets.cloud.backend import CloudBackend
+from trainshed.buckets.cloud.s3 import S3Client
 from trainshed.buckets.uploads import UploadSession, UploadSessions
 from trainshed.domain.iam import Principal, Role
 from trainshed.domain.objects import ListQuery, ObjectDraft, ObjectInfo, ObjectMetadata, Preconditions

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from trainshed.buckets.backend import BackendRouter
-from trainshed.buckets.cloud_backend import CloudBackend
-from trainshed.buckets.cloud_config import CloudBucketConfig, read_cloud_buckets
+from trainshed.buckets.cloud.backend import CloudBackend
+from trainshed.buckets.cloud.config import CloudBucketConfig, read_cloud_buckets
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.buckets.uploads import UploadSessions
 from trainshed.config import Home, Settings, default_project, environment

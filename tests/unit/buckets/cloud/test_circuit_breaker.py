@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from trainshed.buckets import circuit_breaker
-from trainshed.buckets.circuit_breaker import CircuitBreaker
+from trainshed.buckets.cloud import circuit_breaker
+from trainshed.buckets.cloud.circuit_breaker import CircuitBreaker
 from trainshed.errors import UnavailableError
 
 LONG_S = 60.0

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainshed.buckets.cloud_backend import CloudClient
-from trainshed.buckets.gcs import GcsClient
+from trainshed.buckets.cloud.backend import CloudClient
+from trainshed.buckets.cloud.gcs import GcsClient
+from trainshed.buckets.cloud.s3 import S3Client
 from trainshed.buckets.names import bucket_name
-from trainshed.buckets.s3 import S3Client
 from trainshed.domain import names
 from trainshed.errors import CannotProceedError, InvalidArgumentError
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.buckets import xattrs
-from trainshed.buckets.circuit_breaker import CALL_TIMEOUT_S, TRANSFER_TIMEOUT_S, CircuitBreaker
-from trainshed.buckets.cloud_backend import CloudListItem, CloudObject, not_installed, object_replaced
+from trainshed.buckets.cloud.backend import CloudListItem, CloudObject, not_installed, object_replaced
+from trainshed.buckets.cloud.circuit_breaker import CALL_TIMEOUT_S, TRANSFER_TIMEOUT_S, CircuitBreaker
 from trainshed.domain.objects import ObjectInfo, ObjectMetadata
 from trainshed.domain.uris import uri_parts
 from trainshed.errors import ConditionNotMetError, UnavailableError
