@@ -16,9 +16,8 @@ from xdist.scheduler import LoadFileScheduling
 from trainshed.runtimes.catalogue import DEFAULT_RUNTIME
 from trainshed.store import sqlite
 from trainshed.testing import cache
-from trainshed.testing.budget import StepTime, summary
+from trainshed.testing.budget import StepTime, order, summary, work_unit
 from trainshed.testing.clusters.containers import Docker, Podman
-from trainshed.testing.distribution import order, work_unit
 from trainshed.testing.processes.servers import RunningServer
 
 settings.register_profile("patient", deadline=None)  # a slow machine is not a failure

@@ -46,8 +46,7 @@ from trainshed.node.process.open_files import raise_limit
 from trainshed.proxy import google_hosts
 from trainshed.proxy.client_config import ServerEndpoints
 from trainshed.proxy.connect_proxy import SHUTDOWN_TIMEOUT_S, ConnectProxy, machine_egress, tls_context
-from trainshed.proxy.interception import SniContexts, SniProtocol, with_header_case
-from trainshed.proxy.machine_environment import MachineEnvironment
+from trainshed.proxy.interception import MachineEnvironment, SniContexts, SniProtocol, with_header_case
 from trainshed.proxy.node_endpoint import NodeEndpoint, host_for_nodes
 from trainshed.services.server import ServerInfo
 from trainshed.serving.memory import share_arenas

@@ -23,7 +23,7 @@ from trainshed.domain.work_budget import unlimited
 from trainshed.errors import ConditionNotMetError, DataLossError, InvalidArgumentError, NotFoundError, NotModified
 from trainshed.services.storage.objects import Objects, ObjectSource
 from trainshed.testing.fakes.s3_server import BUCKET, S3Server
-from trainshed.testing.workloads.listings import expected, walked
+from trainshed.testing.workloads.bucket_objects import expected, walked
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # which gcsfs does
 

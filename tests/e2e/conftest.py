@@ -35,7 +35,7 @@ def _scratch() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def shared_cluster() -> Iterator[RayCluster]:
-    """A head and two nodes, for all files of a process: `RAY_FILES` of `trainshed.testing.distribution`."""
+    """A head and two nodes, for all files of a process: `RAY_FILES` of `trainshed.testing.budget`."""
     with _scratch() as folder:
         make_runtime(folder / "runtimes")
         for path in RUNTIMES.iterdir():

@@ -24,8 +24,8 @@ from trainshed.engines.shipping import ship
 from trainshed.proxy.node_endpoint import NodeEndpoint
 from trainshed.runtimes.uv import find_uv
 from trainshed.testing.cache import link_runtimes, runtime_python
+from trainshed.testing.clusters.gangs import tokens_of
 from trainshed.testing.clusters.machines import Network, TestMachine
-from trainshed.testing.clusters.node_tokens import tokens_of
 from trainshed.testing.fakes.s3_server import BUCKET, S3Server, s3_server
 from trainshed.testing.processes.resources import held_port
 from trainshed.testing.processes.servers import RunningServer

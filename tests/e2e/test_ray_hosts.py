@@ -13,9 +13,8 @@ from trainshed.engines.ray.bridge_process import BridgeProcess
 from trainshed.testing.cache import link_runtimes
 from trainshed.testing.clusters.ray import RayCluster
 from trainshed.testing.eventually import eventually
-from trainshed.testing.processes.callers import Callers
 from trainshed.testing.processes.servers import RunningServer
-from trainshed.testing.workloads.deployer import Deployer
+from trainshed.testing.workloads.deployer import Callers, Deployer
 from trainshed.testing.workloads.saved_models import saved_models
 
 PROJECT = "ray-hosts"

@@ -12,8 +12,7 @@ import pytest
 
 from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer, ask
-from trainshed.testing.workloads.submitter import Submitter
-from trainshed.testing.workloads.trainers import COUNT_UNTIL
+from trainshed.testing.workloads.submitter import COUNT_UNTIL, Submitter
 
 HOLD = """
 import sqlite3, sys

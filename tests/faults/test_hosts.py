@@ -20,10 +20,10 @@ import pytest
 
 from trainshed.testing.cache import link_runtimes
 from trainshed.testing.eventually import eventually
+from trainshed.testing.processes.resources import small_disk
 from trainshed.testing.processes.servers import RunningServer
-from trainshed.testing.processes.small_disk import small_disk
 from trainshed.testing.workloads.deployer import Deployer
-from trainshed.testing.workloads.wheels import wheel_name
+from trainshed.testing.workloads.submitter import wheel_name
 
 BACK_S = 120.0  #: that versions may be away after their hosts died at the same time, on however slow a machine
 PREDICT_TIMEOUT_S = 10

@@ -25,8 +25,8 @@ from trainshed.buckets.file_backend import FileBackend
 from trainshed.domain.objects import ObjectDraft
 from trainshed.errors import DiskFullError
 from trainshed.testing.eventually import eventually
+from trainshed.testing.processes.resources import small_disk
 from trainshed.testing.processes.servers import RunningServer
-from trainshed.testing.processes.small_disk import small_disk
 
 BUCKET = "fault-objects"
 SLACK_BYTES = 50 << 20  #: how much memory the server may use for an upload of any size

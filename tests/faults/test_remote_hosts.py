@@ -28,9 +28,9 @@ from trainshed.node.process.ports import free_ports
 from trainshed.serving.frames import ANSWER_HEAD, FrameKind, auth_frame, pack_request
 from trainshed.testing.eventually import eventually
 from trainshed.testing.fakes.hosts import FakeHost, answering, echo
-from trainshed.testing.processes.callers import Callers
 from trainshed.testing.processes.gateway import RunningGateway
 from trainshed.testing.processes.servers import Caller
+from trainshed.testing.workloads.deployer import Callers
 
 PATH = "/v1/projects/trainshed/models/m:predict"
 SECRET = "a-secret-of-this-version"

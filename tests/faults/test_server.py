@@ -16,11 +16,10 @@ from pathlib import Path
 import pytest
 
 from trainshed.testing.eventually import eventually
+from trainshed.testing.processes.resources import small_disk
 from trainshed.testing.processes.servers import Caller, RunningServer
-from trainshed.testing.processes.small_disk import small_disk
 from trainshed.testing.workloads.job_logs import records
-from trainshed.testing.workloads.submitter import Submitter
-from trainshed.testing.workloads.trainers import COUNT_UNTIL
+from trainshed.testing.workloads.submitter import COUNT_UNTIL, Submitter
 
 COUNTING = """
 import os, sys, time

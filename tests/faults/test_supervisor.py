@@ -33,7 +33,7 @@ from trainshed.node.journal import Journal
 from trainshed.node.supervisor.log_writer import STDOUT, LogWriter, ReplicaLog
 from trainshed.testing.contracts.engines import message_of, settle
 from trainshed.testing.eventually import eventually
-from trainshed.testing.processes.small_disk import small_disk
+from trainshed.testing.processes.resources import small_disk
 from trainshed.testing.workloads.job_logs import records
 
 PYTHON = Path(sys.executable)

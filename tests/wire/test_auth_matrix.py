@@ -14,7 +14,7 @@ import pytest
 from trainshed.api.app import ROUTES
 from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
-from trainshed.testing.clusters.node_tokens import fetch_token_of
+from trainshed.testing.clusters.gangs import fetch_token_of
 from trainshed.testing.processes.servers import Caller, RunningServer
 from trainshed.testing.workloads.submitter import Submitter
 

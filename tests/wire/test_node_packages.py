@@ -14,7 +14,7 @@ import pytest
 from trainshed.artifacts import staging
 from trainshed.artifacts.staging import Package
 from trainshed.node.remote.fetch import FetchError, fetch_all
-from trainshed.testing.clusters.node_tokens import fetch_token_of
+from trainshed.testing.clusters.gangs import fetch_token_of
 from trainshed.testing.processes.servers import RunningServer, ask, files_of, stand_in
 from trainshed.testing.workloads.submitter import Submitter
 

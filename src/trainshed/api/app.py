@@ -29,7 +29,7 @@ from trainshed.api.ml import projects as ml_projects
 from trainshed.api.ml import unimplemented as ml_unimplemented
 from trainshed.api.ml import versions as ml_versions
 from trainshed.api.ml.fast_path import FastPath
-from trainshed.api.native import artifacts, job_logs, openapi, overview, runtimes, server, tokens
+from trainshed.api.native import artifacts, job_logs, overview, runtimes, server, tokens
 from trainshed.api.native import jobs as native_jobs
 from trainshed.api.native import models as native_models
 from trainshed.api.openapi.document import encoded
@@ -49,7 +49,6 @@ ROUTES: tuple[Route, ...] = (
     *sessions.ROUTES,
     *tensorboards.ROUTES,
     *server.ROUTES,
-    *openapi.ROUTES,
     *tokens.ROUTES,
     *runtimes.ROUTES,
     *ml_projects.ROUTES,

@@ -1,10 +1,13 @@
-"""Rules for names: one pattern per kind of name, and the sentence that explains it."""
+"""Rules for names: one pattern per kind of name, and the sentence that explains it; the names of engines."""
 
 from __future__ import annotations
 
 import re
 
 from trainshed.errors import InvalidArgumentError
+
+ENGINE_LABEL = "trainshed-engine"  #: label with which any client selects the engine of a job
+LOCAL_ENGINE, RAY_ENGINE = "local", "ray"  #: this machine, which is always available; a Ray cluster
 
 _RESOURCE_ID = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 _PROJECT = re.compile(r"[a-z][a-z0-9-]{2,61}[a-z0-9]")

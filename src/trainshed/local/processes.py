@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -223,3 +224,11 @@ class _OutputReader:
         key.fileobj.close()  # type: ignore[union-attr]  # a pipe, not a bare descriptor
         if rest:
             self._emit(key.data[0], rest + b"\n", key.data[1])
+
+
+def check_port(host: str, port: int, *, advice: str = "Choose another one with --port.") -> None:
+    """Raises `CannotProceedError`, with the advice, if the port can't be used."""
+    try:
+        socket.create_server((host, port)).close()
+    except OSError as exc:
+        raise CannotProceedError(f"Port {port} of {host} can't be used: {exc.strerror}. {advice}") from exc

@@ -10,8 +10,7 @@ from typing import Any
 
 from trainshed.domain.jobs.gang import EVALUATOR, MASTER, PS, WORKER
 from trainshed.errors import CannotProceedError, InvalidArgumentError
-from trainshed.local.ports import check_port
-from trainshed.local.processes import Program
+from trainshed.local.processes import Program, check_port
 
 _JOB_DIR_MARKERS = ("job-dir", "job_dir", "parse_known_args")
 

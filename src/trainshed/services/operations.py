@@ -9,7 +9,7 @@ from trainshed.domain.filters.parser import parse
 from trainshed.domain.filters.server import SERVER
 from trainshed.domain.operations import Operation
 from trainshed.services.paging import PageRequest, ResourcePage, scan
-from trainshed.store.conflicts import retry_on_conflict
+from trainshed.store.database import retry_on_conflict
 from trainshed.store.operations import OperationStore
 
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
 
-from trainshed.errors import CannotProceedError, DiskFullError, InvalidArgumentError, UnavailableError
+from trainshed.errors import (
+    CannotProceedError,
+    DiskFullError,
+    InvalidArgumentError,
+    UnavailableError,
+    WriteConflictError,
+)
 from trainshed.node.crashpoints import crashpoint
 from trainshed.store.postgresql import Fence, postgresql_engine
 from trainshed.store.sqlite import back_up_first, sqlite_engine
@@ -229,3 +235,22 @@ def is_duplicate(exc: sa.exc.IntegrityError) -> bool:
 def storable(text: str) -> str:
     """Replace what PostgreSQL or UTF-8 cannot store: NUL characters and lone surrogates."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="backslashreplace").decode()
+
+
+T = TypeVar("T")
+
+MAX_ATTEMPTS = 20
+
+
+def retry_on_conflict(operation: Callable[[], T]) -> T:
+    """Run a read-modify-write and retry it on a write conflict, up to MAX_ATTEMPTS times.
+
+    Raises `WriteConflictError` if every attempt conflicts. Everything that `operation` does before its write must be
+    safe to repeat.
+    """
+    for _ in range(MAX_ATTEMPTS - 1):
+        try:
+            return operation()
+        except WriteConflictError:
+            continue
+    return operation()

@@ -11,11 +11,11 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from trainshed.domain.engine_names import LOCAL_ENGINE
 from trainshed.domain.jobs.failure import Failure
 from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
 from trainshed.domain.jobs.states import TERMINAL_STATES, JobState
 from trainshed.domain.jobs.workload import Workload, parse_workload, workload_body
+from trainshed.domain.names import LOCAL_ENGINE
 from trainshed.errors import AlreadyExistsError, NotFoundError, WriteConflictError
 from trainshed.node.crashpoints import crashpoint
 from trainshed.store.database import Database, Transaction, is_duplicate, load_queries, storable

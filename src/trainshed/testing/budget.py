@@ -1,9 +1,10 @@
-"""The time that `make test` may take on two quiet cores: all tests of a folder, and each step of a test."""
+"""The time of `make test`: how files are distributed over its processes, and what each folder and step may take."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 #: In all processes together. With lint, a run ends within twelve minutes.
 FOLDER_BUDGETS_S = {
@@ -50,3 +51,20 @@ def summary(steps: Iterable[StepTime]) -> list[str]:
 def _verdict(folder: str, seconds: float) -> str:
     budget_s = FOLDER_BUDGETS_S.get(folder)
     return f"  OVER ITS BUDGET of {budget_s:.0f} s" if budget_s is not None and seconds > budget_s else ""
+
+
+#: The longest files come first, so that all processes end at about the same time.
+FOLDERS = ("tests/e2e", "tests/faults", "tests/browser", "tests/contract", "tests/wire", "tests/unit")
+#: These share a cluster, which takes long to start. The one that loses nodes comes last.
+RAY_FILES = ("tests/e2e/test_ray_jobs.py", "tests/e2e/test_ray_hosts.py", "tests/e2e/test_bridge.py")
+
+
+def order(file: str) -> tuple[int, int]:
+    """Return the sort key of a test file: by folder, with those of the cluster first."""
+    folder = FOLDERS.index("/".join(PurePosixPath(file).parts[:2]))
+    return folder, RAY_FILES.index(file) if file in RAY_FILES else len(RAY_FILES)
+
+
+def work_unit(file: str) -> str:
+    """Return the name of what one process runs as a whole: the file, or all files of the cluster."""
+    return "ray" if file in RAY_FILES else file

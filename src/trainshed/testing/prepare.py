@@ -19,7 +19,7 @@ from pathlib import Path
 
 import click
 
-from trainshed.domain.engine_names import RAY_ENGINE
+from trainshed.domain.names import RAY_ENGINE
 from trainshed.runtimes.catalogue import CATALOGUE, NOTEBOOK, Runtime
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.pythons import Pythons

@@ -19,8 +19,8 @@ from trainshed.control.deployments.provisioner import HostResources, ImageResolv
 from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.credentials import LocalCredentials, RemoteCredentials
 from trainshed.control.jobs.orphans import end_orphans
-from trainshed.domain.engine_names import LOCAL_ENGINE, RAY_ENGINE
 from trainshed.domain.image_registries import ImageRegistries
+from trainshed.domain.names import LOCAL_ENGINE, RAY_ENGINE
 from trainshed.domain.policies import JOBS, MODELS
 from trainshed.engines.hosts.base import HostEngine, HostEngineRouter
 from trainshed.engines.local.containers import ContainerOptions, HostContainers

@@ -16,12 +16,12 @@ from trainshed.control.jobs.credentials import RemoteCredentials
 from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
 from trainshed.control.jobs.local_attempt import LocalAttemptBuilder
 from trainshed.control.uri_resolver import UriResolver
-from trainshed.domain.engine_names import LOCAL_ENGINE, RAY_ENGINE
 from trainshed.domain.jobs.batch_prediction import BATCH_PREDICTION, BatchPrediction
 from trainshed.domain.jobs.gang import shortfall
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import TRAINING, TRAINING_IN_CONTAINERS
 from trainshed.domain.models.version import HOSTED_CONTAINER, HOSTED_VERSION
+from trainshed.domain.names import LOCAL_ENGINE, RAY_ENGINE
 from trainshed.engines.base import AttemptSpec
 from trainshed.engines.local.engine import SLOTS_PER_CORE
 from trainshed.proxy.node_endpoint import NodeEndpoint

@@ -17,11 +17,11 @@ from trainshed.control.jobs.remote_attempt import RemoteAttemptBuilder, runtime_
 from trainshed.control.uri_resolver import UriResolver
 from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.capacity.placement import ResourceShares
-from trainshed.domain.engine_names import RAY_ENGINE
 from trainshed.domain.jobs.accelerators import gpu_fields
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import TRAINING, TRAINING_IN_CONTAINERS, Training
 from trainshed.domain.models.version import HOSTED_VERSION
+from trainshed.domain.names import RAY_ENGINE
 from trainshed.engines.hosts.spec import HostSpec
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.engines.ray.bridge_process import BridgeProcess

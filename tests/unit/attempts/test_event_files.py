@@ -15,8 +15,16 @@ from hypothesis import strategies as st
 from trainshed.attempts import event_files, event_records
 from trainshed.attempts.event_files import EventFiles, EventFolder, MetricMeaning, Scalar, meaning
 from trainshed.serving.formats.protobuf import BadMessageError
-from trainshed.testing.workloads.event_files import event, float_tensor, simple_value, tensor_value, write_events
-from trainshed.testing.workloads.records import field, framed, varint
+from trainshed.testing.workloads.event_files import (
+    event,
+    field,
+    float_tensor,
+    framed,
+    simple_value,
+    tensor_value,
+    varint,
+    write_events,
+)
 
 
 def look(files: EventFiles, root: Path, *parts: str) -> list[tuple[str, int, float]]:

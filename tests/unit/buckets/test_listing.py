@@ -15,7 +15,7 @@ from trainshed.buckets.file_backend import FileBackend
 from trainshed.domain.objects import ListQuery, ObjectDraft, Preconditions
 from trainshed.domain.work_budget import WorkBudget, WorkLimits
 from trainshed.errors import RequestCancelledError
-from trainshed.testing.workloads.listings import expected, walked
+from trainshed.testing.workloads.bucket_objects import expected, walked
 
 PART = st.text(alphabet="ab-./é", min_size=1, max_size=3).filter(
     lambda text: "/" not in text and text not in (".", "..")

@@ -12,12 +12,12 @@ import pytest
 
 from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
-from trainshed.domain.engine_names import ENGINE_LABEL
 from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.reconcile import ObservedAttempt
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import TRAINING, Training
+from trainshed.domain.names import ENGINE_LABEL
 from trainshed.domain.times import now_us
 from trainshed.engines.base import AttemptSpec, Engine, GangRequest, Outage
 from trainshed.errors import CannotProceedError, InvalidArgumentError, UnavailableError

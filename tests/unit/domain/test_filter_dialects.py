@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.domain.filters.dialect import Dialect
 from trainshed.domain.filters.gcloud import GCLOUD
-from trainshed.domain.filters.parser import parse
+from trainshed.domain.filters.parser import Dialect, parse
 from trainshed.domain.filters.server import SERVER
 from trainshed.errors import InvalidArgumentError
 

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from trainshed.errors import CannotProceedError
-from trainshed.local.ports import check_port
+from trainshed.local.processes import check_port
 
 
 def test_a_port_that_is_taken_is_refused() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainshed.node.remote.placeholders import substitution
+from trainshed.node.remote.setup import substitution
 from trainshed.node.remote.streams import ERR, EXIT, OUT, SAMPLE, StreamDecoder, StreamReader, StreamWriter
 
 FRAMES = [(OUT, b"one\n"), (ERR, b""), (SAMPLE, bytes(range(256)) * 3), (OUT, b"x" * 1000), (EXIT, b"{}")]

@@ -18,7 +18,7 @@ from trainshed.errors import CannotProceedError, InvalidArgumentError
 from trainshed.proxy.client_config import ServerEndpoints, config_files
 from trainshed.proxy.connect_proxy import machine_egress
 from trainshed.proxy.google_hosts import rewrite_path, served_name
-from trainshed.proxy.machine_environment import MachineEnvironment
+from trainshed.proxy.interception import MachineEnvironment
 from trainshed.proxy.request_normalizer import RequestNormalizer
 
 WWW = "www.googleapis.com"

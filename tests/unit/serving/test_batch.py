@@ -24,7 +24,7 @@ from trainshed.serving.signatures import Signature, Tensor
 from trainshed.serving.spec import ServingSpec
 from trainshed.testing.eventually import eventually
 from trainshed.testing.fakes.swaps import SWAPS, Swap
-from trainshed.testing.workloads.records import framed
+from trainshed.testing.workloads.event_files import framed
 
 
 class Doubles:

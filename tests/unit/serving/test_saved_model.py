@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trainshed.serving.errors import LoaderError
 from trainshed.serving.formats.saved_model import read_signatures
 from trainshed.serving.signatures import Signature, Tensor
-from trainshed.testing.workloads.records import field
+from trainshed.testing.workloads.event_files import field
 
 
 def info(place: str, dtype: int, shape: tuple[int, ...] | None) -> bytes:

@@ -12,7 +12,7 @@ import pytest
 from trainshed.serving.formats.protobuf import BadMessageError, fields
 from trainshed.serving.formats.tf_serving_warmup import requests, tensor
 from trainshed.serving.formats.tfrecord import records
-from trainshed.testing.workloads.records import field, framed, varint
+from trainshed.testing.workloads.event_files import field, framed, varint
 
 
 def shaped(*sizes: int) -> bytes:

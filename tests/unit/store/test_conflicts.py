@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainshed.errors import AbortedError, WriteConflictError
-from trainshed.store.conflicts import MAX_ATTEMPTS, retry_on_conflict
+from trainshed.store.database import MAX_ATTEMPTS, retry_on_conflict
 
 
 class Row:

@@ -13,8 +13,7 @@ from trainshed.api.app import ROUTES
 from trainshed.api.openapi.document import document
 from trainshed.api.openapi.json_schema import example
 from trainshed.services.registry import Services
-from trainshed.testing.answers import Answers
-from trainshed.testing.processes.checked_api import FAULTS, checked_api
+from trainshed.testing.answers import FAULTS, Answers, checked_api
 
 DOCUMENT = document(ROUTES)
 ANSWERS = Answers(DOCUMENT)

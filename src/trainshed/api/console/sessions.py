@@ -13,7 +13,7 @@ from trainshed.api.http import auth, cookies
 from trainshed.api.http.request import body, principal, services
 from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
 from trainshed.api.schemas import access as shapes
-from trainshed.api.schemas.errors import EmptyBody
+from trainshed.api.schemas.server import EmptyBody
 from trainshed.domain import names
 from trainshed.domain.iam import Access, Principal
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError

@@ -8,8 +8,7 @@ from starlette.responses import JSONResponse
 
 from trainshed.api.http.request import body, services
 from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
-from trainshed.api.schemas.errors import EmptyBody
-from trainshed.api.schemas.server import RuntimeBody, RuntimesBody
+from trainshed.api.schemas.server import EmptyBody, RuntimeBody, RuntimesBody
 from trainshed.domain.iam import Access
 
 _ALL = "/trainshed/v1/runtimes"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from trainshed import __version__
 from trainshed.api.http.request import principal, services
@@ -22,6 +22,10 @@ async def settings(request: Request) -> JSONResponse:
 
 async def health(_request: Request) -> JSONResponse:
     return JSONResponse({"status": "ok", "version": __version__})
+
+
+async def openapi(request: Request) -> Response:
+    return Response(request.scope["trainshed.app"].openapi(), media_type="application/json")
 
 
 ROUTES = (
@@ -50,5 +54,18 @@ ROUTES = (
         scope=ProjectScope.SERVER,
         handler=settings,
         schema=RouteSchema(name="server.settings", summary="Get the settings in effect", response=shapes.SettingsBody),
+    ),
+    Route(
+        method="GET",
+        path="/trainshed/v1/openapi.json",
+        access=Access.PUBLIC,
+        scope=ProjectScope.SERVER,
+        handler=openapi,
+        schema=RouteSchema(
+            name="server.openapi",
+            summary="Get this API as an OpenAPI document",
+            description="It holds nothing of any project.",
+            response=shapes.OpenApiBody,
+        ),
     ),
 )

@@ -12,7 +12,7 @@ from trainshed.api.http.bodies import read_body
 from trainshed.api.http.request import body, principal, services
 from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
 from trainshed.api.schemas import access as shapes
-from trainshed.api.schemas.errors import TokenErrorBody
+from trainshed.api.schemas.server import TokenErrorBody
 from trainshed.domain.iam import Access
 from trainshed.errors import TrainshedError
 

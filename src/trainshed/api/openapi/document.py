@@ -12,7 +12,7 @@ import orjson
 from trainshed import __version__
 from trainshed.api.http.routing import Parameter, Route, RouteSchema
 from trainshed.api.openapi.json_schema import Schema, Schemas
-from trainshed.api.schemas.errors import ErrorBody
+from trainshed.api.schemas.server import ErrorBody
 from trainshed.domain.iam import Access
 
 _ACCESS = {

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from trainshed.client.submission import REGION
-from trainshed.domain.engine_names import ENGINE_LABEL
+from trainshed.domain.names import ENGINE_LABEL
 from trainshed.errors import InvalidArgumentError
 
 #: flag -> field of trainingInput

@@ -9,10 +9,9 @@ from typing import Any
 import click
 
 from trainshed.cli.models.predict_io import instance_options, request_body, show_predictions, signature_option
-from trainshed.cli.toolkit.build_progress import show_build
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.options import WordChoice, format_option
-from trainshed.cli.toolkit.output import say
+from trainshed.cli.toolkit.output import say, show_build
 from trainshed.config import Home, environment
 from trainshed.errors import TrainshedError
 from trainshed.local import interpreters

@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from trainshed.cli.jobs.submit_training import SubmitCommand
-from trainshed.cli.toolkit.build_progress import show_build
-from trainshed.cli.toolkit.output import say
+from trainshed.cli.toolkit.output import say, show_build
 from trainshed.config import Home, environment
 from trainshed.errors import CannotProceedError
 from trainshed.local import interpreters, processes

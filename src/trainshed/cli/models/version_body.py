@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from trainshed.domain.engine_names import ENGINE_LABEL
+from trainshed.domain.names import ENGINE_LABEL
 from trainshed.errors import InvalidArgumentError
 
 #: the fields of a config file for `versions create`

@@ -9,14 +9,13 @@ from pathlib import Path
 import click
 
 from trainshed.cli.toolkit.browser import open_browser
-from trainshed.cli.toolkit.build_progress import show_build
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.options import CommandContext, project_option, session
-from trainshed.cli.toolkit.output import say
+from trainshed.cli.toolkit.output import say, show_build
 from trainshed.cli.workspace.shell import shell_target
 from trainshed.config import environment
 from trainshed.local import notebook as lab
-from trainshed.local.ports import check_port
+from trainshed.local.processes import check_port
 from trainshed.local.samples import samples_folder
 from trainshed.shell import shims
 from trainshed.shell.environment import ShellTarget, inner_environment, outer_environment

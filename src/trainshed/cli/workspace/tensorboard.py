@@ -8,16 +8,15 @@ from typing import Any
 import click
 
 from trainshed.cli.jobs.commands import fetch
-from trainshed.cli.toolkit.build_progress import show_build
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.options import CommandContext, project_option, session
-from trainshed.cli.toolkit.output import say
+from trainshed.cli.toolkit.output import say, show_build
 from trainshed.client import running
 from trainshed.config import environment
 from trainshed.errors import CannotProceedError, FailedPreconditionError
 from trainshed.local import interpreters, processes
 from trainshed.local.buckets import LocalBuckets
-from trainshed.local.ports import check_port
+from trainshed.local.processes import check_port
 from trainshed.local.tensorboard import RUNTIME, program, url_in
 
 

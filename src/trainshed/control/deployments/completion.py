@@ -15,7 +15,7 @@ from trainshed.domain.operations import Operation, response
 from trainshed.domain.times import now_us
 from trainshed.errors import WriteConflictError
 from trainshed.node.crashpoints import crashpoint
-from trainshed.store.conflicts import retry_on_conflict
+from trainshed.store.database import retry_on_conflict
 from trainshed.store.models import ModelStore
 from trainshed.store.operations import OperationStore
 

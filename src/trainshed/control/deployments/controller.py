@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from trainshed.background import BackgroundLoop
+from trainshed.background import BackgroundLoop, PassFailures
 from trainshed.control.deployments.completion import (
     CancelRequested,
     DeploymentStores,
@@ -26,7 +26,6 @@ from trainshed.control.deployments.completion import (
 from trainshed.control.deployments.fleet import Fleet
 from trainshed.control.deployments.provisioner import ModelLoadError, ProvisionedVersion, VersionProvisioner
 from trainshed.control.deployments.route_publisher import RoutePublisher
-from trainshed.control.pass_failures import PassFailures
 from trainshed.domain.models import hosting as rules
 from trainshed.domain.models.version import Version, VersionState
 from trainshed.domain.models.version_details import VersionParity

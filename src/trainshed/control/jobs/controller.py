@@ -10,9 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from trainshed.background import BackgroundLoop
+from trainshed.background import BackgroundLoop, PassFailures
 from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
-from trainshed.control.pass_failures import PassFailures
 from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
 from trainshed.domain.jobs.reconcile import (

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from trainshed.domain.capacity.machine_types import STANDARD, MachineTypes
-from trainshed.domain.engine_names import ENGINE_LABEL
 from trainshed.domain.jobs.accelerators import gpu_fields
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.jobs.workload import Workload
+from trainshed.domain.names import ENGINE_LABEL
 from trainshed.engines import base
 from trainshed.errors import CannotProceedError, InvalidArgumentError
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from trainshed.domain.filters.dialect import Dialect
+from trainshed.domain.filters.parser import Dialect
 from trainshed.domain.filters.terms import Path, Reading, TimeWindow, scalars, time_ns, to_text
 
 _ESCAPE = re.compile(r"""\\(["'\\])""")

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from trainshed.domain.filters.dialect import Dialect
 from trainshed.domain.filters.terms import And, FilterNode, Not, Or, Path, Reading, TextTerm, TimeWindow
 from trainshed.errors import InvalidArgumentError
 
@@ -254,3 +253,24 @@ class _Parser:
         raise InvalidArgumentError(
             f"The filter can't be read at character {self._position + 1}: {what}.", field="filter"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """The rules of one dialect. Words, parentheses, NOT, quotation marks and a missing AND are the same in all.
+
+    A missing AND binds less tightly than OR: `a b OR c` is `a AND (b OR c)`.
+    """
+
+    operators: tuple[str, ...]
+    #: gives the node for a path, an operator, a value and whether the value is unquoted; raises `ValueError` with a
+    #: sentence if they do not go together
+    comparison: Callable[[Path, str, str, bool], FilterNode]
+    unescape: Callable[[str], str]  #: what stands between quotation marks, without its escapes
+    mixes_and_or: bool  #: OR binds tighter than AND; otherwise a group with both needs parentheses
+    comments: bool  #: `-- words` to the end of a line
+    value_expressions: bool  #: a list of values is an expression with AND, OR and NOT; otherwise any value will do
+    list_operators: frozenset[str]  #: operators that take a list of values
+    indexes: bool  #: `args[0]` is the first element of a list
+    max_characters: int
+    max_terms: int  #: words and comparisons; each costs time for every document

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainshed.domain.filters.dialect import Dialect
+from trainshed.domain.filters.parser import Dialect
 from trainshed.domain.filters.terms import (
     SEPARATOR,
     SEVERITIES,

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from trainshed.domain.engine_names import LOCAL_ENGINE
 from trainshed.domain.jobs.failure import Failure
 from trainshed.domain.jobs.states import TERMINAL_STATES, TRANSITIONS, JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.jobs.workload import Workload
+from trainshed.domain.names import LOCAL_ENGINE
 from trainshed.errors import FailedPreconditionError
 
 

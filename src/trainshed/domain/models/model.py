@@ -9,8 +9,8 @@ from typing import Any
 
 from trainshed.domain import json_fields as f
 from trainshed.domain import names
-from trainshed.domain.etags import etag
 from trainshed.domain.models.version import Version, VersionState, version_body
+from trainshed.domain.patches import etag
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 
 DEFAULT_REGION = "us-central1"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from trainshed.domain.etags import etag
 from trainshed.domain.models.version_details import ServedModel, VersionDetails
+from trainshed.domain.patches import etag
 from trainshed.domain.times import rfc3339
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from trainshed.domain.engine_names import LOCAL_ENGINE
+from trainshed.domain.names import LOCAL_ENGINE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

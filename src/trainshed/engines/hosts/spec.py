@@ -9,8 +9,8 @@ from typing import Any
 
 from trainshed.artifacts.manifest import ArtifactManifest
 from trainshed.artifacts.staging import Package
-from trainshed.domain.engine_names import LOCAL_ENGINE
 from trainshed.domain.models.version_container import ServingContainer
+from trainshed.domain.names import LOCAL_ENGINE
 
 FORMAT = 1
 

@@ -26,7 +26,7 @@ from ..process.exit_status import ExitStatus
 from ..process.ports import reserve_known_port, reserve_port
 from ..process.sampler import SAMPLE_INTERVAL_S, ProcessSampler, oom_kills
 from ..process.tree import signal_pipe
-from . import placeholders, streams
+from . import streams
 from .workspace import SPEC_FILE
 
 TYPE_CHECKING = False
@@ -295,7 +295,9 @@ class Agent:
         is_host = not self._spec["module"] and not self._spec.get("container")  # a host runs no user code
         if is_host:
             values.update(site=prepared["site"], model=prepared["model"])
-        substitute = placeholders.substitution(values, addresses)
+        from .setup import substitution
+
+        substitute = substitution(values, addresses)
         if self._spec["credentials"]["files"]:
             from . import credentials
 

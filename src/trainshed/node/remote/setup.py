@@ -20,7 +20,7 @@ from . import runtime_build, workspace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable
 
 
 def prepare_node(folder: str, spec: dict[str, Any], result_file: str) -> int:
@@ -110,3 +110,26 @@ def _fetch_model(spec: dict[str, Any]) -> str:
 def _log(line: str) -> None:
     sys.stdout.write("%s\n" % line)
     sys.stdout.flush()
+
+
+TYPE_CHECKING = False
+
+
+def substitution(values: dict[str, str], addresses: dict[str, list[str]]) -> Callable[[str], str]:
+    """Returns a function that replaces placeholders: values that only the node of a replica knows.
+
+    They are in its environment, arguments and files. `@host:NAME@` and `@port:NAME@` are the address of replica NAME,
+    which `addresses` has by name; a port that is a whole JSON string becomes a number. `values` has all others, such
+    as `@node@`.
+    """
+    table = [("@%s@" % placeholder, value) for placeholder, value in values.items()]
+    for name, (host, port) in addresses.items():
+        table += [('"@port:%s@"' % name, port), ("@port:%s@" % name, port), ("@host:%s@" % name, host)]
+
+    def substitute(text: str) -> str:
+        if "@" in text:
+            for placeholder, value in table:
+                text = text.replace(placeholder, value)
+        return text
+
+    return substitute

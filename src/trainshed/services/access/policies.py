@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from trainshed.domain.etags import check_etag, etag
 from trainshed.domain.iam import Principal
+from trainshed.domain.patches import check_etag, etag
 from trainshed.domain.policies import Policy, ResourceKind, check_version, read_change, read_permissions
 from trainshed.errors import NotFoundError
-from trainshed.store.conflicts import retry_on_conflict
+from trainshed.store.database import retry_on_conflict
 from trainshed.store.policies import PolicyStore
 
 

@@ -10,8 +10,6 @@ from trainshed.attempts.batch_progress import BatchProgress
 from trainshed.attempts.journal import HangRecord
 from trainshed.domain import names
 from trainshed.domain.capacity.machine_types import MachineTypes
-from trainshed.domain.engine_names import ENGINE_LABEL
-from trainshed.domain.etags import check_etag, etag
 from trainshed.domain.filters.parser import parse
 from trainshed.domain.filters.server import SERVER
 from trainshed.domain.image_registries import ImageRegistries
@@ -29,15 +27,16 @@ from trainshed.domain.json_fields import mask_paths
 from trainshed.domain.models.model import model_not_found
 from trainshed.domain.models.version import serving_runtime
 from trainshed.domain.models.version_container import batch_prediction_unsupported
+from trainshed.domain.names import ENGINE_LABEL
+from trainshed.domain.patches import check_etag, check_mask, etag, merge_labels
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.errors import FailedPreconditionError
 from trainshed.node.crashpoints import crashpoint
 from trainshed.services.jobs.reports import JobReports
 from trainshed.services.paging import PageRequest, ResourcePage, scan
-from trainshed.services.patches import check_mask, merge_labels
 from trainshed.services.ports import QueueStatus, RuntimeResolver, Scheduler
 from trainshed.services.storage.uris import UriChecker, parse_uri
-from trainshed.store.conflicts import retry_on_conflict
+from trainshed.store.database import retry_on_conflict
 from trainshed.store.jobs import JobStore
 from trainshed.store.models import ModelStore
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from trainshed.domain import names
-from trainshed.domain.etags import check_etag
 from trainshed.domain.filters.parser import parse
 from trainshed.domain.filters.server import SERVER
 from trainshed.domain.json_fields import mask_paths
@@ -22,13 +21,13 @@ from trainshed.domain.models.model import (
 )
 from trainshed.domain.models.version import Version
 from trainshed.domain.operations import EMPTY, Operation, OperationType, response
+from trainshed.domain.patches import check_etag, check_mask, merge_labels
 from trainshed.domain.times import now_us
 from trainshed.errors import InvalidArgumentError
 from trainshed.gateway.metrics import VersionMetrics
 from trainshed.services.access.projects import Projects
 from trainshed.services.operations import operation_body
 from trainshed.services.paging import PageRequest, ResourcePage, scan
-from trainshed.services.patches import check_mask, merge_labels
 from trainshed.services.ports import DeploymentControl
 from trainshed.store.models import ModelChange, ModelStore, ModelWithDefault
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainshed.domain import names
-from trainshed.domain.engine_names import ENGINE_LABEL
-from trainshed.domain.etags import check_etag
 from trainshed.domain.filters.parser import parse
 from trainshed.domain.filters.server import SERVER
 from trainshed.domain.image_registries import ImageRegistries
@@ -32,7 +30,9 @@ from trainshed.domain.models.version_request import (
     read_version,
     read_version_patch,
 )
+from trainshed.domain.names import ENGINE_LABEL
 from trainshed.domain.operations import Operation, OperationType, response
+from trainshed.domain.patches import check_etag, check_mask, merge_labels
 from trainshed.domain.times import now_us
 from trainshed.domain.uris import is_uri
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError
@@ -40,7 +40,6 @@ from trainshed.gateway.metrics import VersionMetrics
 from trainshed.services.access.projects import Projects
 from trainshed.services.operations import operation_body
 from trainshed.services.paging import PageRequest, ResourcePage, scan
-from trainshed.services.patches import check_mask, merge_labels
 from trainshed.services.ports import DeploymentControl, HostPlacement, RuntimeResolver
 from trainshed.services.storage.uris import UriChecker, parse_uri
 from trainshed.store.models import ModelChange, ModelStore

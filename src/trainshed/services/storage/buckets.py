@@ -15,7 +15,7 @@ from trainshed.domain.times import now_us
 from trainshed.errors import CannotProceedError, ConditionNotMetError, InvalidArgumentError, NotFoundError, NotModified
 from trainshed.node.crashpoints import crashpoint
 from trainshed.store.buckets import BucketStore, bucket_exists
-from trainshed.store.conflicts import retry_on_conflict
+from trainshed.store.database import retry_on_conflict
 
 #: current and former classes of Cloud Storage
 STORAGE_CLASSES = (

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 from trainshed.engines.shipping import ship
+from trainshed.services.access.tokens import Tokens
+from trainshed.store.database import Database
+from trainshed.store.tokens import TokenStore
 from trainshed.testing.eventually import eventually
+from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.job_logs import records
 
 WAIT_S = 180.0  #: for any condition: the machine may be slow
@@ -195,3 +200,22 @@ def cluster_spec(
 def _parts(name: str) -> tuple[str, int]:
     kind, _, index = name.split("-")
     return kind, int(index)
+
+
+HOUR_S = 3600.0
+
+
+@contextmanager
+def tokens_of(server: RunningServer) -> Iterator[Tokens]:
+    """Yield tokens on the server's own database. The server accepts them."""
+    database = Database(server.home / "state.db")
+    try:
+        yield Tokens(TokenStore(database))
+    finally:
+        database.close()
+
+
+def fetch_token_of(server: RunningServer, project: str, job: str) -> str:
+    """Return a token that downloads the packages of a job while the job runs."""
+    with tokens_of(server) as tokens:
+        return tokens.issue_job_fetch_token(project, job, ttl_s=HOUR_S)

@@ -1,4 +1,4 @@
-"""The cost of programs, measured so that a busy machine changes it little."""
+"""Resources for tests: the CPU time of programs, a port that is held, a small disk."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
 
 _RUNS = 5
 
@@ -37,3 +40,16 @@ def held_port() -> Iterator[int]:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", 0))
         yield int(listener.getsockname()[1])
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """Mount a file system of `size`, such as `4m`, over a folder. Skips the test where nothing can be mounted."""
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)

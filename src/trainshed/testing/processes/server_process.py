@@ -14,7 +14,7 @@ from trainshed import server
 from trainshed.config import Home, Settings
 from trainshed.errors import CannotProceedError
 from trainshed.node import crashpoints
-from trainshed.testing.processes.checked_api import checked_api
+from trainshed.testing.answers import checked_api
 
 
 def serve(home: Path) -> None:

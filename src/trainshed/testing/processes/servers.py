@@ -22,9 +22,9 @@ from trainshed.config import Home
 from trainshed.domain.jobs.reconcile import AttemptPhase
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.node import crashpoints
+from trainshed.testing.answers import FAULTS
 from trainshed.testing.eventually import eventually
 from trainshed.testing.processes import server_process
-from trainshed.testing.processes.checked_api import FAULTS
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 120.0

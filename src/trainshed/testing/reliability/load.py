@@ -15,7 +15,7 @@ from trainshed.testing.reliability.clients import LoggedClient, ServerGoneError
 from trainshed.testing.reliability.history import History, OperationOutcome
 from trainshed.testing.reliability.models import JobSeen
 from trainshed.testing.reliability.stamps import TRAINER
-from trainshed.testing.workloads.wheels import wheel, wheel_name
+from trainshed.testing.workloads.submitter import wheel, wheel_name
 
 PROJECT = "reliability"
 BUCKET = "reliability-objects"

@@ -39,7 +39,7 @@ from trainshed.testing.reliability.load import (
 from trainshed.testing.reliability.power_cut_disk import PowerCutDisk, power_cut_disk
 from trainshed.testing.reliability.reports import FaultReport, run_rounds
 from trainshed.testing.reliability.verdict import GRACE_S, judge
-from trainshed.testing.workloads.wheels import wheel_name
+from trainshed.testing.workloads.submitter import wheel_name
 
 MIN_LIFE_S, MAX_LIFE_S = 0.3, 3.0  #: of a server under load, from its first response to the cut
 MAX_FIRST_START_S = 4.0  #: of a first start, until the cut

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from trainshed.buckets.backend import BackendRouter
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.buckets.uploads import UploadSessions
-from trainshed.domain.objects import ObjectDraft
+from trainshed.domain.objects import ListQuery, ObjectDraft, ObjectPage
 from trainshed.services.storage.buckets import Buckets
 from trainshed.services.storage.objects import Objects
 from trainshed.services.storage.uris import UriChecker
@@ -41,3 +42,35 @@ def uri_checker(
     for bucket, name in objects:
         stored.store(None, b"", ObjectDraft(bucket=bucket, name=name))
     return UriChecker(buckets=buckets, objects=stored, backend=backend)
+
+
+Names = tuple[list[str], list[str]]  #: names of objects, and prefixes
+
+
+def expected(names: Iterable[str], query: ListQuery) -> Names:
+    """Return the listing that sorting all names by their bytes gives."""
+    items: list[str] = []
+    prefixes: list[str] = []
+    for name in sorted(names, key=str.encode):
+        if not name.startswith(query.prefix) or name < query.start or (query.end and name >= query.end):
+            continue
+        at = name.find(query.delimiter, len(query.prefix)) if query.delimiter else -1
+        prefix = name[: at + len(query.delimiter)] if at >= 0 else ""
+        if prefix and prefix not in prefixes:
+            prefixes.append(prefix)
+        if not prefix or (query.delimiter_objects and prefix == name):
+            items.append(name)
+    return items, prefixes
+
+
+def walked(list_page: Callable[[ListQuery], ObjectPage], query: ListQuery) -> Names:
+    """Read all pages of a listing."""
+    items: list[str] = []
+    prefixes: list[str] = []
+    while True:
+        page = list_page(query)
+        items += [item.name for item in page.items]
+        prefixes += page.prefixes
+        if not page.next:
+            return items, prefixes
+        query = replace(query, after=page.next)

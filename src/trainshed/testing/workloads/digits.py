@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainshed.testing.workloads.deployer import Deployer
-from trainshed.testing.workloads.wheels import wheel, wheel_name
+from trainshed.testing.workloads.submitter import wheel, wheel_name
 
 MNIST = Path(__file__).resolve().parents[4] / "samples" / "data" / "mnist"
 PIXELS = 784

@@ -1,4 +1,4 @@
-"""A small writer of event files, for tests: TFRecord framing around scalar events, as TF1 and TF2 write them."""
+"""A small writer of event files, for tests: protocol buffers, TFRecord framing, scalar events of TF1 and TF2."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainshed.testing.workloads.records import field, framed, varint
+from trainshed.serving.formats.tfrecord import masked_crc
 
 
 def simple_value(tag: str, value: float) -> bytes:
@@ -38,3 +38,27 @@ def write_events(folder: Path, *steps: tuple[float, int, Mapping[str, float]], n
         for time_s, step, values in steps:
             file.write(framed(event(time_s, step, *(simple_value(tag, value) for tag, value in values.items()))))
     return path
+
+
+def varint(value: int) -> bytes:
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def field(number: int, value: int | bytes | str) -> bytes:
+    """Encode a field: a number as a varint, anything else with its length."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    data = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def framed(record: bytes) -> bytes:
+    """A record of a TFRecord file."""
+    header = struct.pack("<Q", len(record))
+    return header + struct.pack("<I", masked_crc(header)) + record + struct.pack("<I", masked_crc(record))

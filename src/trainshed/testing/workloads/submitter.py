@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,43 @@ from urllib.parse import quote
 from trainshed.domain.jobs.states import TERMINAL_STATES
 from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
-from trainshed.testing.workloads.wheels import wheel, wheel_name
 
 TIMEOUT_S = 240.0
+VERSION = "0.0.0"
+#: Prints a numbered line every 50 ms until the file exists that its argument names.
+COUNT_UNTIL = """
+import itertools, os, sys, time
+for number in itertools.count():
+    print("line", number, flush=True)
+    time.sleep(0.05)
+    if os.path.exists(sys.argv[1]):
+        print("the last one was", number, flush=True)
+        break
+"""
+
+
+def wheel_name(package: str) -> str:
+    return f"{package}-{VERSION}-py3-none-any.whl"
+
+
+def wheel(folder: Path, *, requires: Collection[str] = ()) -> bytes:
+    """Return the wheel of the package whose modules are in `folder` and which has its name.
+
+    uv unpacks a wheel in milliseconds; for a source archive it starts setuptools.
+    """
+    info = f"{folder.name}-{VERSION}.dist-info"
+    needs = "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
+    files = {file.relative_to(folder.parent).as_posix(): file.read_bytes() for file in sorted(folder.rglob("*.py"))}
+    files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {folder.name}\nVersion: {VERSION}\n{needs}".encode()
+    files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: trainshed\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    files[f"{info}/RECORD"] = "".join(f"{name},,\n" for name in (*files, f"{info}/RECORD")).encode()
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return content.getvalue()
+
+
 PACKAGE = wheel_name("trainer")  #: in the folder of each job
 
 

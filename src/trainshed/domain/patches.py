@@ -1,11 +1,13 @@
-"""Patches of resources: update masks and label changes."""
+"""Changes of resources: update masks, label changes, and etags (the generation of a row as opaque bytes)."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainshed.errors import InvalidArgumentError
+from trainshed.errors import AbortedError, InvalidArgumentError
 
 
 def check_mask(paths: Sequence[str], known: Sequence[str], body: Mapping[str, Any], *, what: str) -> None:
@@ -33,3 +35,19 @@ def merge_labels(old: Mapping[str, str], new: Mapping[str, str], paths: Sequence
             if key in new:
                 result[key] = new[key]
     return result
+
+
+def etag(generation: int) -> str:
+    return base64.b64encode(generation.to_bytes(8, "big")).decode()
+
+
+def check_etag(etag_sent: str, generation: int, *, what: str) -> None:
+    """Raises `AbortedError` unless `sent` is the etag of this generation. Accepts both alphabets of base64."""
+    try:
+        decoded = base64.b64decode(etag_sent.translate(str.maketrans("-_", "+/")).rstrip("=") + "==", validate=False)
+    except (binascii.Error, ValueError):
+        decoded = b""
+    if decoded != generation.to_bytes(8, "big"):
+        raise AbortedError(
+            f"The etag sent is not the current one: {what} was changed since it was read. Read it, then write."
+        )
