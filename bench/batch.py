@@ -17,7 +17,7 @@ from pathlib import Path
 
 from report import Row, publish
 from serving import CACHE, PEERS, create_version, interpreter, rows_of
-from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.processes.servers import MeasuredServer, RunningServer
 from trainshed.testing.workloads.submitter import Submitter
 
 PROJECT = "bench-batch"
@@ -84,7 +84,7 @@ def main() -> None:
         home.mkdir()
         (home / "runtimes").symlink_to(CACHE / "runtimes")
         quiet = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"}
-        server = RunningServer(home).start()
+        server = MeasuredServer(home).start()
         try:
             server.call("POST", f"/v1/projects/{PROJECT}/models", {"name": "mnist"})
             bucket = Submitter(server, PROJECT, scratch / "trainers")

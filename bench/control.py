@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from report import Row, percentiles_ms, publish
-from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.processes.servers import MeasuredServer, RunningServer
 from trainshed.testing.workloads.submitter import Submitter
 
 PROJECT = "bench-project"
@@ -80,7 +80,7 @@ def timed(work: Callable[[], object], count: int) -> list[float]:
 @contextmanager
 def a_server(**settings: object) -> Iterator[tuple[RunningServer, Submitter]]:
     with tempfile.TemporaryDirectory() as scratch:
-        server = RunningServer(Path(scratch) / "home", settings).start()
+        server = MeasuredServer(Path(scratch) / "home", settings).start()
         try:
             yield server, Submitter(server, PROJECT, Path(scratch) / "trainers")
         finally:

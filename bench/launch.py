@@ -26,7 +26,7 @@ from trainshed.node.process.ports import free_ports
 from trainshed.runtimes.builds import EnvironmentDir
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.testing.eventually import eventually
-from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.processes.servers import MeasuredServer, RunningServer
 from trainshed.testing.workloads.submitter import Submitter
 
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "runtimes"
@@ -283,7 +283,7 @@ def a_gang(**settings: object) -> Iterator[Gang]:
         home.mkdir()
         CACHE.mkdir(parents=True, exist_ok=True)
         (home / "runtimes").symlink_to(CACHE)
-        server = RunningServer(home, settings).start()
+        server = MeasuredServer(home, settings).start()
         try:
             gang = Gang(server, Path(scratch) / "trainers")
             if settings["warm_start"] == "auto":

@@ -24,7 +24,7 @@ from report import Row, publish
 from trainshed.runtimes.builds import EnvironmentDir
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.testing.clusters.ray import NodeSize, RayCluster, ray_environment
-from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.processes.servers import MeasuredServer, RunningServer
 from trainshed.testing.workloads.submitter import Submitter
 
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "runtimes"
@@ -231,7 +231,7 @@ def bench() -> Iterator[tuple[Bench, RayCluster]]:
         size = NodeSize(cpus=MAX_CONCURRENT_JOBS // 3, memory_gb=128)
         with RayCluster(ray_environment(CACHE), scratch / "cluster", size=size, runtimes=CACHE) as cluster:
             settings = cluster.settings() | {"ray_placement": "spread", "ray_cpu_share": 0.25, "warm_start": "off"}
-            server = RunningServer(home, settings).start()
+            server = MeasuredServer(home, settings).start()
             try:
                 yield Bench(server, cluster, scratch / "trainers"), cluster
             finally:

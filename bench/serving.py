@@ -31,7 +31,7 @@ from report import Row, publish
 from trainshed.node.process.ports import free_ports
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
-from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.processes.servers import MeasuredServer, RunningServer
 from trainshed.testing.workloads.submitter import Submitter
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -207,7 +207,7 @@ def trainshed(model: Path, scratch: Path) -> Iterator[Target]:
     home = scratch / "home"
     home.mkdir()
     (home / "runtimes").symlink_to(CACHE / "runtimes")
-    server = RunningServer(home).start()
+    server = MeasuredServer(home).start()
     try:
         bucket = Submitter(server, PROJECT, scratch / "trainers")
         for file in model.rglob("*"):

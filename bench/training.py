@@ -22,7 +22,7 @@ from report import Row, publish
 from trainshed.node.process.ports import free_ports
 from trainshed.runtimes.builds import EnvironmentDir
 from trainshed.runtimes.catalogue import CATALOGUE
-from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.processes.servers import MeasuredServer, RunningServer
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "samples"
@@ -168,7 +168,7 @@ def main() -> None:
         records = Path(scratch) / "records"
         make = SAMPLES / "mnist_async" / "scripts" / "create_records.py"
         subprocess.run([sys.executable, make, "--output-dir", records], check=True, stdout=subprocess.DEVNULL)
-        server = RunningServer(home).start()
+        server = MeasuredServer(home).start()
         try:
             env = server.env() | {"TRAINSHED_PROJECT": PROJECT}
             subprocess.run([TRAINSHED, "buckets", "mb", BUCKET], env=env, check=True)

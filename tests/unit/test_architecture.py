@@ -121,7 +121,7 @@ ROUTES = ("api/ml", "api/storage", "api/native", "api/console")
 #: The sdk's classes mean the same things as the domain's, seen from outside, and are public.
 PUBLIC_TWICE = {"Job", "Jobs", "Model", "Models", "Version", "Bucket", "Buckets"}
 
-MAX_MODULES = 20  #: in one package
+MAX_MODULES = 16  #: in one package
 MAX_LINES = 450  #: of one module
 
 

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,11 +161,7 @@ class RunningServer:
         if self.crash_at:
             env |= {crashpoints.VARIABLE: self.crash_at, crashpoints.HITS_VARIABLE: str(self.hits)}
         self.home.mkdir(parents=True, exist_ok=True)
-        self._process = (
-            self._start_interpreter(env | self._environment)
-            if self._environment
-            else _ForkedServer(self.home, env, self.log)
-        )
+        self._process = self._launch(env)
         announcement = self.home / "server.json"
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline and self._process.poll() is None:
@@ -179,8 +175,12 @@ class RunningServer:
             time.sleep(0.02)
         raise RuntimeError(f"The server did not start:\n{self.log.read_text()[-2000:]}")
 
-    def _start_interpreter(self, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", server_process.__name__, str(self.home)]
+    def _launch(self, env: Mapping[str, str]) -> subprocess.Popen[bytes] | _ForkedServer:
+        if not self._environment:
+            return _ForkedServer(self.home, env, self.log)
+        return self._run([sys.executable, "-m", server_process.__name__, str(self.home)], {**env, **self._environment})
+
+    def _run(self, command: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
         with open(self.log, "ab") as log:
             return subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
 
@@ -267,3 +267,11 @@ class RunningServer:
         faults = self.home / FAULTS
         assert not faults.exists(), faults.read_text()
         return status
+
+
+class MeasuredServer(RunningServer):
+    """A server as users start it, for benchmarks: a new interpreter, and answers that nobody checks."""
+
+    def _launch(self, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "trainshed.cli", "serve"]
+        return self._run(command, {**env, **self._environment, "TRAINSHED_HOME": str(self.home)})
