@@ -73,7 +73,7 @@ class UriResolver:
         copy = folder / components(name)[-1]
         with disk_errors(), self.backend.open(bucket, name) as reader:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with atomic_file(copy, durable=True) as file:
+            with atomic_file(copy) as file:  # after a power cut it is copied again
                 for offset in range(0, reader.info.size, PIECE):
                     file.write(reader.read(offset))
         return copy

@@ -126,7 +126,6 @@ class SampleWriter:
         """The most resident bytes of each replica, since its last start."""
         return self._sampler.peaks
 
-    @property
     def readings(self) -> dict[str, ProcessReading]:
         """The readings of the last sample, by replica."""
         return self._sampler.readings

@@ -36,31 +36,29 @@ class HangWatch:
         service: ReplicaLog,
         logs: dict[str, ReplicaLog],
         restart: Callable[[str], None],
+        readings: Callable[[], dict[str, ProcessReading]],
     ) -> None:
         self._folder = folder
         self._replicas = spec["replicas"]
-        self._timeout_s: float = spec.get("hang_timeout_s", 0.0)
+        self._timeout_s: float = spec["hang_timeout_s"]
         self._restarts = bool(spec.get("hang_restart"))
         self._tool = spec.get("py_spy") or ""
         self._journal = journal
         self._service = service
         self._logs = logs
         self._restart = restart
+        self._read = readings
         self._activities: dict[str, Activity] = {}
         self._readings: dict[str, ProcessReading] = {}
         self._reported: dict[str, Hang] = {}
         self._dumps: dict[str, tuple[Hang, StackDump]] = {}  # of hangs that are not reported yet
         self._reports = 0
         self._stacks = 0
-        self.enabled = self._timeout_s > 0
 
-    def check(
-        self, children: dict[str, tuple[int, float, Optional[int]]], readings: dict[str, ProcessReading], now_s: float
-    ) -> None:
+    def check(self, children: dict[str, tuple[int, float, Optional[int]]], now_s: float) -> None:
         """Called about once a second. `children` has pid, time of the last output and last step of each replica that
         runs. A replica without a reading is not observed."""
-        if not self.enabled:
-            return
+        readings = self._read()
         self._readings = {**self._readings, **readings}
         for name, (pid, output_s, step) in children.items():
             reading = readings.get(name)

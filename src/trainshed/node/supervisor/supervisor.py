@@ -20,7 +20,6 @@ from ..process.exit_status import STARTED, ExitStatus
 from ..process.sampler import SAMPLE_INTERVAL_S, SampleWriter, oom_kills
 from . import restart_policy, step_tracker
 from .child import Child
-from .hang_watch import HangWatch, RemoteReadings
 from .log_writer import CLEANUP, STDERR, STDOUT, LogWriter, ReplicaLog
 from .restart_policy import CANCELLED, CAUSE_WAIT_S, END, FAILED, GO_ON, HOLD, RESTART_GANG, JobEnd
 from .start_order import StartOrder
@@ -29,6 +28,8 @@ from .step_tracker import RestartCost, StepTracker
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Optional
+
+    from .hang_watch import HangWatch
 
 REAPER_LOST = signal.SIGUSR1  #: sent by the kernel when the reaper is gone
 _INSTALLER = "installer"
@@ -54,10 +55,9 @@ class Supervisor:
             name: ReplicaLog(name, self._writer, spec["log_limit_bytes"], self._steps.watch(name))
             for name in self._replicas
         }
-        samples = os.path.join(folder, "samples.jsonl")
-        self._sampler = SampleWriter(samples, inside=bool(spec.get("containers")))
-        self._remote = RemoteReadings(samples) if spec.get("cluster") else None
-        self._hangs = HangWatch(folder, spec, journal, self._service, self._logs, self._kill_hung)
+        self._samples = os.path.join(folder, "samples.jsonl")
+        self._sampler = SampleWriter(self._samples, inside=bool(spec.get("containers")))
+        self._hangs: Optional[HangWatch] = None  # from the first sample on
         self._hung: set[str] = set()  # replicas that were killed because they hung, and have not restarted yet
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, Child] = {}
@@ -116,7 +116,7 @@ class Supervisor:
         self._start(_INSTALLER, argv, spawn.inherited_environment(), log)
 
     def _start_replicas(self) -> None:
-        if self._remote is None or self._hangs.enabled:
+        if not self._spec.get("cluster") or self._spec.get("hang_timeout_s"):
             self._sample_at = time.monotonic() + SAMPLE_INTERVAL_S
         started = self._start_all()
         if started and not self._spec.get("cluster"):  # else a replica proxy reports the first running replica
@@ -203,16 +203,25 @@ class Supervisor:
     def _sample(self, now: float) -> None:
         """Sample the replicas and look for hangs. Nodes sample remote ones, and replica proxies write the samples."""
         pids = {child.name: pid for pid, child in self._children.items() if child.name in self._replicas}
-        if self._remote is None:
+        if not self._spec.get("cluster"):
             self._sampler.sample(pids, now)
-        readings = self._sampler.readings if self._remote is None else self._remote.read()
+        if not self._spec.get("hang_timeout_s"):
+            return
+        if self._hangs is None:
+            self._hangs = self._watch_hangs()
         if self._job_end is None and self._gang_due is None:
             children = {
                 child.name: (pid, child.output_s, self._steps.last({child.name}))
                 for pid, child in self._children.items()
                 if child.name in pids
             }
-            self._hangs.check(children, readings, now)
+            self._hangs.check(children, now)
+
+    def _watch_hangs(self) -> HangWatch:
+        from .hang_watch import HangWatch, RemoteReadings  # late: short jobs end before
+
+        readings = RemoteReadings(self._samples).read if self._spec.get("cluster") else self._sampler.readings
+        return HangWatch(self._folder, self._spec, self._journal, self._service, self._logs, self._kill_hung, readings)
 
     def _watch(self, fd: int, callback: Callable[[], object]) -> None:
         self._selector.register(fd, selectors.EVENT_READ, callback)
@@ -269,7 +278,8 @@ class Supervisor:
             self._on_installed(exit_status)
             return
         self._exits[child.name] = exit_status
-        self._hangs.exited(child.name)
+        if self._hangs is not None:
+            self._hangs.exited(child.name)
         self._journal.append(events.REPLICA_EXITED, name=child.name, code=exit_status.code, signal=exit_status.signal)
         child.log.say("Module completed; cleaning up.", kind=CLEANUP)
         child.log.say("Clean up finished.", kind=CLEANUP)
