@@ -11,10 +11,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from trainshed.api.access_matrix import IDENTITIES, AccessOutcome, Identity, Place, outcome
 from trainshed.api.app import ROUTES
+from trainshed.api.http.open_routes import OPEN_ROUTES, is_open
 from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain.iam import Access
-from trainshed.testing.clusters.gangs import fetch_token_of
+from trainshed.testing.clusters.gangs import HOUR_S, tokens_of
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import Caller, RunningServer
 from trainshed.testing.workloads.submitter import Submitter
 
@@ -29,48 +32,72 @@ def call(server: RunningServer) -> Caller:
 
 @pytest.fixture(scope="module")
 def tokens(server: RunningServer, call: Caller) -> Iterator[dict[str, str]]:
-    def make(project: str, role: str) -> dict[str, str]:
-        body = {"user": "alice", "project": project, "role": role}
+    """Tokens of people, by the name of the identity."""
+
+    def make(project: str, role: str, **fields: object) -> dict[str, str]:
+        body = {"user": "alice", "project": project, "role": role, **fields}
         status, made = call("POST", "/trainshed/v1/tokens", token=server.token, body=body)
         assert status == 200, made
         return dict(made)
 
     status, _ = call("POST", f"/storage/v1/b?project={PROJECT}", token=server.token, body={"name": BUCKET})
     assert status == 200
+    upload = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name=keeps-the-bucket"
+    assert call("POST", upload, token=server.token, body=b"x")[0] == 200  # so no identity can delete the bucket
     revoked = make(PROJECT, "owner")
     status, _ = call("POST", f"/trainshed/v1/tokens/{revoked['id']}:revoke", token=server.token)
     assert status == 200
+    expired = make(PROJECT, "owner", ttlSeconds=0.001)["token"]
+    eventually(lambda: call("GET", "/trainshed/v1/session", token=expired)[0] == 401, within_s=30)
     yield {
         "bad": f"ts_{secrets.token_urlsafe(32)}",
         "revoked": revoked["token"],
-        "other": make(OTHER, "owner")["token"],
+        "expired": expired,
+        "other project": make(OTHER, "owner")["token"],
         "viewer": make(PROJECT, "viewer")["token"],
         "editor": make(PROJECT, "editor")["token"],
         "owner": make(PROJECT, "owner")["token"],
+        "viewer of all": make("*", "viewer")["token"],
+        "owner of all": make("*", "owner")["token"],
     }
 
 
 WAITING = "import time\nwhile True:\n    time.sleep(0.1)\n"
+JOB = "carried"
 
 
 @pytest.fixture(scope="module")
-def fetch_token(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A token that fetches the packages of a job that runs."""
-    jobs = Submitter(server, PROJECT, tmp_path_factory.mktemp("fetch-token"))
-    jobs.submit("carried", WAITING)
-    jobs.wait("carried", {"RUNNING"})
-    yield fetch_token_of(server, PROJECT, "carried")
-    server.call("POST", f"/v1/projects/{PROJECT}/jobs/carried:cancel")
-    jobs.wait("carried")
+def job_tokens(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The tokens of a job that runs, by the name of the identity."""
+    jobs = Submitter(server, PROJECT, tmp_path_factory.mktemp("job-tokens"))
+    jobs.submit(JOB, WAITING)
+    jobs.wait(JOB, {"RUNNING"})
+    with tokens_of(server) as issued:
+        yield {
+            "job": issued.issue_for_job(PROJECT, JOB, ttl_s=HOUR_S),
+            "fetch token": issued.issue_job_fetch_token(PROJECT, JOB, ttl_s=HOUR_S),
+        }
+    server.call("POST", f"/v1/projects/{PROJECT}/jobs/{JOB}:cancel")
+    jobs.wait(JOB)
 
 
-def path_of(route: Route) -> str:
-    known = {"project": PROJECT, "bucket": BUCKET, "dbucket": BUCKET}
+def path_of(route: Route, **names: str) -> str:
+    known = {"project": PROJECT, "bucket": BUCKET, "to_bucket": BUCKET, **names}
     path = re.sub(r"\{(\w+)\*?\}", lambda m: known.get(m[1], f"no-such-{m[1]}"), route.path)
     return f"{path}?project={PROJECT}" if route.scope is ProjectScope.QUERY else path
 
 
-GUARDED = [route for route in ROUTES if route.access is not Access.PUBLIC]
+def body_of(route: Route, project: str) -> dict[str, object]:
+    """A body that names this project, for requests that have it there. An empty one would ask for all projects."""
+    match route.method, route.path:
+        case "POST", "/trainshed/v1/tokens":
+            return {"user": "eve", "role": "viewer", "project": project}
+        case "POST", "/v2/entries:list":
+            return {"resourceNames": [f"projects/{project}"]}
+    return {}
+
+
+GUARDED = [route for route in ROUTES if not is_open(route)]
 
 
 def test_only_owners_of_the_server_are_told_of_its_process_and_folder(
@@ -79,7 +106,7 @@ def test_only_owners_of_the_server_are_told_of_its_process_and_folder(
     status, whole = call("GET", "/trainshed/v1/server", token=server.token)
     assert status == 200
     assert (whole["pid"], whole["home"]) == (server.pid, str(server.home))
-    for role in ("viewer", "editor", "owner", "other"):
+    for role in ("viewer", "editor", "owner", "other project"):
         status, told = call("GET", "/trainshed/v1/server", token=tokens[role])
         assert status == 200
         assert told == {key: value for key, value in whole.items() if key not in ("pid", "home")}, role
@@ -92,78 +119,117 @@ def offenders(check: Callable[[Route], bool], routes: Iterable[Route] = GUARDED)
 
 @pytest.mark.fault("F62")
 def test_only_these_are_public() -> None:
-    public = {f"{route.method} {route.path}" for route in ROUTES if route.access is Access.PUBLIC}
-    assert public == {
-        *("GET /healthz", "GET /trainshed/v1/openapi.json", "POST /token", "POST /oauth2/token"),
-        *("GET /", "GET /console/{path*}", "GET /console/enter", "POST /trainshed/v1/session"),
-        *(f"{method} /tensorboard/{{key}}/{{path*}}" for method in ("GET", "POST", "OPTIONS")),  # the key opens them
-        "GET /tensorboard/{key}/trainshed-storage.js",
-    }
+    assert {(route.method, route.path) for route in ROUTES if route.access is Access.PUBLIC} == set(OPEN_ROUTES)
+    assert {(route.method, route.path) for route in ROUTES if is_open(route)} == set(OPEN_ROUTES)
     assert all(route.path.startswith("/tensorboard/{key}/") for route in ROUTES if route.cross_origin)
 
 
+def met(status: int, body: object) -> AccessOutcome:
+    """What a response says of the access. A response of the route itself, also an error, is YES."""
+    error = body.get("error", {}) if isinstance(body, dict) else {}
+    match status, error.get("status") if isinstance(error, dict) else "":
+        case 401, "UNAUTHENTICATED":
+            return AccessOutcome.UNAUTHENTICATED
+        case 403, "PERMISSION_DENIED":
+            return AccessOutcome.DENIED
+        case 404, "NOT_FOUND" if f"does not exist: {BUCKET}" in str(error):
+            return AccessOutcome.HIDDEN
+    return AccessOutcome.YES
+
+
 @pytest.mark.fault("F62")
-@pytest.mark.parametrize("kind", ["none", "bad", "revoked"])
-def test_without_a_good_token_there_is_no_way_in(call: Caller, tokens: dict[str, str], kind: str) -> None:
+@pytest.mark.parametrize("identity", IDENTITIES, ids=lambda identity: identity.name)
+def test_every_request_meets_what_the_matrix_says(
+    call: Caller, tokens: dict[str, str], job_tokens: dict[str, str], identity: Identity
+) -> None:
+    token = {**tokens, **job_tokens}.get(identity.name)
+    project = OTHER if identity.place is Place.OTHER else PROJECT
+
+    def as_expected(route: Route) -> bool:
+        expected, body = outcome(route, identity), body_of(route, project)
+        answer = met(*call(route.method, path_of(route), token=token, body=body))
+        if expected is not AccessOutcome.OWN:
+            return answer is expected
+        if "{job}" in route.path:
+            own = met(*call(route.method, path_of(route, job=JOB), token=token, body=body))
+            return (answer, own) == (AccessOutcome.DENIED, AccessOutcome.YES)
+        return answer is AccessOutcome.DENIED
+
+    assert offenders(as_expected) == []
+
+
+@pytest.mark.fault("F62")
+@pytest.mark.parametrize("kind", ["bad", "revoked"])
+def test_a_token_that_is_not_known_opens_nothing(call: Caller, tokens: dict[str, str], kind: str) -> None:
     def is_closed(route: Route) -> bool:
-        status, body = call(route.method, path_of(route), token=tokens.get(kind))
-        return status == 401 and body["error"]["status"] == "UNAUTHENTICATED"
+        return met(*call(route.method, path_of(route), token=tokens[kind])) is AccessOutcome.UNAUTHENTICATED
 
     assert offenders(is_closed) == []
 
 
 @pytest.mark.fault("F62")
 def test_another_projects_token_sees_nothing(call: Caller, tokens: dict[str, str]) -> None:
-    def is_closed(route: Route) -> bool:
-        status, body = call(route.method, path_of(route), token=tokens["other"], body={})
-        match route.scope:
-            case ProjectScope.PATH | ProjectScope.QUERY:
-                return (status, body["error"]["status"]) == (403, "PERMISSION_DENIED")
-            case ProjectScope.BUCKET:
-                return (status, body["error"]["status"]) == (404, "NOT_FOUND")
-            case ProjectScope.SERVER if route.access > Access.READ:
-                return status == 403
-            case _:
-                return PROJECT not in json.dumps(body if not isinstance(body, bytes) else body.decode("latin-1"))
+    def tells_nothing(route: Route) -> bool:
+        _, body = call(route.method, path_of(route), token=tokens["other project"], body={})
+        return PROJECT not in json.dumps(body if not isinstance(body, bytes) else body.decode("latin-1"))
 
-    assert offenders(is_closed) == []
+    shared = (ProjectScope.BODY, ProjectScope.CALLER)
+    assert offenders(tells_nothing, (route for route in GUARDED if route.scope in shared)) == []
 
 
-@pytest.mark.fault("F62")
-def test_a_read_only_token_changes_nothing(call: Caller, tokens: dict[str, str]) -> None:
-    def only_reads(route: Route) -> bool:
-        status, body = call(route.method, path_of(route), token=tokens["viewer"], body={})
-        if route.access > Access.READ and route.scope is not ProjectScope.BODY:
-            return (status, body["error"]["status"]) == (403, "PERMISSION_DENIED")
-        return status in (400, 403, 404) if route.access > Access.READ else status not in (401, 403)
-
-    assert offenders(only_reads) == []
-
-
-def test_an_editor_does_not_administer(call: Caller, tokens: dict[str, str]) -> None:
+def test_an_editor_makes_and_sees_no_tokens(call: Caller, tokens: dict[str, str]) -> None:
     token = {"user": "eve", "project": PROJECT}
-
-    def is_closed(route: Route) -> bool:
-        body = token if route.schema is not None and route.schema.body is not None else {}
-        return call(route.method, path_of(route), token=tokens["editor"], body=body)[0] in (403, 404)
-
-    assert offenders(is_closed, (route for route in GUARDED if route.access is Access.ADMIN)) == []
+    assert call("POST", "/trainshed/v1/tokens", token=tokens["editor"], body=token)[0] == 403
+    assert call("GET", "/trainshed/v1/tokens", token=tokens["editor"])[0] == 403
 
 
-def test_a_fetch_token_of_one_job_can_do_nothing_else(call: Caller, fetch_token: str) -> None:
-    def is_closed(route: Route) -> bool:
-        status, body = call(route.method, path_of(route), token=fetch_token, body={"user": "eve", "project": PROJECT})
-        return (status, body["error"]["status"]) == (403, "PERMISSION_DENIED")
+def test_the_token_of_a_job_submits_no_job_and_opens_no_session(call: Caller, job_tokens: dict[str, str]) -> None:
+    token = job_tokens["job"]
+    job = {"jobId": "by_a_job", "trainingInput": {"region": "local", "scaleTier": "BASIC"}}
+    status, refused = call("POST", f"/v1/projects/{PROJECT}/jobs", token=token, body=job)
+    assert (status, refused["error"]["message"]) == (
+        403,
+        f"This token (job of project {PROJECT}) may not do this in project {PROJECT}. The request needs write access.",
+    )
+    assert call("POST", "/trainshed/v1/session", body={"token": token})[0] == 401
+    assert call("POST", "/trainshed/v1/session:link", token=token)[0] == 403
+    form = f"grant_type=refresh_token&refresh_token={token}".encode()
+    status, exchanged = call("POST", "/token", body=form)
+    assert status == 200  # Google's clients do that at their first request
+    assert call("POST", f"/v1/projects/{PROJECT}/jobs", token=exchanged["access_token"], body=job)[0] == 403
+    assert call("GET", f"/v1/projects/{PROJECT}/jobs/{JOB}", token=exchanged["access_token"])[0] == 200
 
-    assert offenders(is_closed) == []
+
+def test_the_token_of_a_job_uses_objects_and_not_the_bucket_itself(call: Caller, job_tokens: dict[str, str]) -> None:
+    token = job_tokens["job"]
+    upload = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name=by-a-job.txt"
+    assert call("POST", upload, token=token, body=b"x")[0] == 200
+    assert call("GET", f"/storage/v1/b/{BUCKET}/o/by-a-job.txt?alt=media", token=token)[1] == b"x"
+    copy = f"/storage/v1/b/{BUCKET}/o/by-a-job.txt/copyTo/b/{BUCKET}/o/copy.txt"
+    assert call("POST", copy, token=token, body={})[0] == 200
+    assert call("DELETE", f"/storage/v1/b/{BUCKET}/o/copy.txt", token=token)[0] == 204
+    asked = "&".join(
+        f"permissions=storage.{name}"
+        for name in ("objects.create", "objects.get", "buckets.get", "buckets.update", "buckets.getIamPolicy")
+    )
+    _, tested = call("GET", f"/storage/v1/b/{BUCKET}/iam/testPermissions?{asked}", token=token)
+    assert tested["permissions"] == ["storage.objects.create", "storage.objects.get", "storage.buckets.get"]
+    for method, path in (("PATCH", ""), ("DELETE", ""), ("GET", "/iam"), ("GET", "/acl")):
+        assert call(method, f"/storage/v1/b/{BUCKET}{path}", token=token, body={})[0] == 403
+    made = call("POST", f"/storage/v1/b?project={PROJECT}", token=token, body={"name": "matrix-by-a-job"})
+    assert made[0] == 403
 
 
-def test_a_fetch_token_gets_packages_of_its_own_job_and_no_other_token(call: Caller, fetch_token: str) -> None:
+def test_a_fetch_token_gets_packages_of_its_own_job_and_no_other_token(
+    call: Caller, job_tokens: dict[str, str]
+) -> None:
+    fetch_token = job_tokens["fetch token"]
+
     def packages(project: str, job: str) -> int:
         return call("GET", f"/trainshed/v1/projects/{project}/jobs/{job}/packages/{'0' * 64}", token=fetch_token)[0]
 
-    assert packages(PROJECT, "carried") == 404  # there is none, and it may know
-    assert packages(PROJECT, "another") == packages(OTHER, "carried") == 403
+    assert packages(PROJECT, JOB) == 404  # there is none, and it may know
+    assert packages(PROJECT, "another") == packages(OTHER, JOB) == 403
     form = f"grant_type=refresh_token&refresh_token={fetch_token}".encode()
     assert call("POST", "/token", body=form)[1]["error"] == "invalid_grant"
     assert call("POST", "/trainshed/v1/session", body={"token": fetch_token})[0] == 401
@@ -219,8 +285,8 @@ def test_an_owner_of_one_project_makes_tokens_for_it_alone(call: Caller, tokens:
 
 @pytest.mark.fault("F63")
 def test_a_foreign_bucket_is_told_from_an_absent_one_by_nothing(call: Caller, tokens: dict[str, str]) -> None:
-    _, foreign = call("GET", f"/storage/v1/b/{BUCKET}", token=tokens["other"])
-    _, absent = call("GET", "/storage/v1/b/matrix-absent", token=tokens["other"])
+    _, foreign = call("GET", f"/storage/v1/b/{BUCKET}", token=tokens["other project"])
+    _, absent = call("GET", "/storage/v1/b/matrix-absent", token=tokens["other project"])
     assert json.dumps(foreign).replace(BUCKET, "X") == json.dumps(absent).replace("matrix-absent", "X")
 
 

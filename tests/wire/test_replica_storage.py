@@ -214,9 +214,7 @@ def test_the_token_of_a_job_ends_with_it_and_is_in_no_log(replica: Replica) -> N
         assert call("GET", theirs, token=secret)[0] == 403
         assert call("GET", "/trainshed/v1/tokens", token=secret)[0] == 403
     named = [each for each in server.call("GET", "/trainshed/v1/tokens")["tokens"] if each["label"] == "job waiting"]
-    assert [(each["user"], each["project"], each["role"]) for each in named] == [
-        ("job:waiting", "wire-replica", "editor")
-    ]
+    assert [(each["user"], each["project"], each["role"]) for each in named] == [("job:waiting", "wire-replica", "job")]
 
     (jobs.attempt("waiting") / "work" / "go").touch()
     assert jobs.wait("waiting")["state"] == "SUCCEEDED"

@@ -17,6 +17,7 @@ from starlette.types import Scope as AsgiScope
 from trainshed.api import logging as log_routes
 from trainshed.api.console import assets, sessions, tensorboards
 from trainshed.api.http import auth, cookies
+from trainshed.api.http.open_routes import is_open
 from trainshed.api.http.request import declared_query
 from trainshed.api.http.responses import SECURITY_HEADERS, error_response, problem_response
 from trainshed.api.http.routing import ProjectScope, Route, Router
@@ -37,7 +38,7 @@ from trainshed.api.storage import batch as storage_batch
 from trainshed.api.storage import buckets as storage_buckets
 from trainshed.api.storage import objects as storage_objects
 from trainshed.api.storage import uploads as storage_uploads
-from trainshed.domain.iam import Access, Principal
+from trainshed.domain.iam import Principal
 from trainshed.errors import NotFoundError, UnavailableError, UnimplementedError
 from trainshed.services.registry import Services
 
@@ -146,7 +147,7 @@ class Api:
                 "trainshed.authentication": self._authentication,
             }
         )
-        if route is not None and route.access is Access.PUBLIC:
+        if route is not None and is_open(route):
             return await _handle(request, route)
         principal = await self._principal(request)
         self._count(scope)

@@ -1,9 +1,10 @@
-"""Roles, principals and access levels: who may do what."""
+"""Roles, principals and the access table: who may do what."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from typing import Self
 
 ALL_PROJECTS = "*"
@@ -11,14 +12,19 @@ _VERSION_PREFIX = "version:"  #: user name prefix of the fetch tokens of remote 
 _JOB_PREFIX = "job:"  #: user name prefix of job tokens; user names of people have no colon
 
 
-class Access(IntEnum):
-    """The access level that a request needs. Each level includes the ones before it."""
+class Access(StrEnum):
+    """What a request needs. `GRANTS` says which roles have it."""
 
-    PUBLIC = 0  #: needs no token
-    FETCH = 1  #: download the artifacts of one job or version
-    READ = 2
-    WRITE = 3
-    ADMIN = 4  #: tokens, policies, runtimes
+    PUBLIC = "public"  #: needs no token
+    CONNECT = "connect"  #: ask about the server and about the own token
+    FETCH = "fetch"  #: download the artifacts of one job or version
+    READ_JOB = "read job"  #: read a job, its log and its figures
+    READ_OBJECTS = "read objects"  #: read buckets and objects, without policies
+    WRITE_OBJECTS = "write objects"
+    PREDICT = "predict"
+    READ = "read"  #: everything else that can be read in a project
+    WRITE = "write"  #: submit and change jobs, models, versions and buckets
+    ADMIN = "admin"  #: tokens, policies, runtimes
 
 
 class Role(StrEnum):
@@ -26,21 +32,24 @@ class Role(StrEnum):
 
     #: only downloads the artifacts of one job or version to the node that runs it
     ARTIFACT_READER = "artifact-reader"
+    JOB = "job"  #: the code of one job
     VIEWER = "viewer"
     EDITOR = "editor"
     OWNER = "owner"
 
-    @property
-    def access(self) -> Access:
-        return _ACCESS[self]
 
-
-_ACCESS = {
-    Role.ARTIFACT_READER: Access.FETCH,
-    Role.VIEWER: Access.READ,
-    Role.EDITOR: Access.WRITE,
-    Role.OWNER: Access.ADMIN,
+_VIEWER = frozenset({Access.CONNECT, Access.FETCH, Access.READ_JOB, Access.READ_OBJECTS, Access.PREDICT, Access.READ})
+_EDITOR = _VIEWER | {Access.WRITE_OBJECTS, Access.WRITE}
+#: the access table. A role has exactly what is listed here, so a new kind of access is denied to all until it is added
+GRANTS: Mapping[Role, frozenset[Access]] = {
+    Role.ARTIFACT_READER: frozenset({Access.FETCH}),
+    Role.JOB: frozenset({Access.CONNECT, Access.READ_JOB, Access.READ_OBJECTS, Access.WRITE_OBJECTS, Access.PREDICT}),
+    Role.VIEWER: _VIEWER,
+    Role.EDITOR: _EDITOR,
+    Role.OWNER: _EDITOR | {Access.ADMIN},
 }
+#: access that the token of a job or version has to its own job or version only
+OWN_ONLY = frozenset({Access.FETCH, Access.READ_JOB})
 #: roles that people can have
 USER_ROLES = (Role.VIEWER, Role.EDITOR, Role.OWNER)
 
@@ -80,4 +89,15 @@ class Principal:
         return self.project in (ALL_PROJECTS, project)
 
     def may(self, access: Access, project: str) -> bool:
-        return self.sees(project) and self.role.access >= access
+        return self.sees(project) and access in GRANTS[self.role]
+
+    def may_name(self, access: Access, resource: Mapping[str, str]) -> bool:
+        """Return whether this access reaches a resource, given by the names in its path.
+
+        The token of a job reaches its own job, and that of a version its own version. Tokens of people reach all.
+        """
+        if access not in OWN_ONLY:
+            return True
+        if self.version is not None:
+            return (resource.get("model"), resource.get("version")) == self.version
+        return not self.job or resource.get("job") == self.job

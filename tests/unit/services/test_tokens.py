@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from trainshed.domain.iam import ALL_PROJECTS, Access, Principal, Role
-from trainshed.errors import InvalidArgumentError
+from trainshed.errors import InvalidArgumentError, UnauthenticatedError
+from trainshed.services.access.sessions import BrowserSessions
 from trainshed.services.access.tokens import OWNER, Tokens
 from trainshed.store.database import Database
 from trainshed.store.tokens import Token, TokenStore
@@ -135,11 +136,34 @@ def test_a_fetch_token_can_only_fetch(store: TokenStore) -> None:
     assert holder.job == "j"
     for project in ("p-one", "p-two", ALL_PROJECTS):
         assert holder.may(Access.FETCH, project) == (project == "p-one")
-        assert not any(holder.may(access, project) for access in Access if access > Access.FETCH)
+        assert not any(holder.may(access, project) for access in Access if access is not Access.FETCH)
     assert tokens.known(secret) is None  # the end of the job is looked for each time
     assert tokens.exchange(secret, ttl_s=60) is None
     going_on = False
     assert tokens.find(secret) is None
+
+
+def test_the_token_of_a_job_has_what_its_code_needs(store: TokenStore) -> None:
+    tokens = Tokens(store, job_active=lambda project, job: True)
+    holder = tokens.find(tokens.issue_for_job("p-one", "j", ttl_s=60))
+    assert holder == Principal.of_job("p-one", "j", Role.JOB)
+    has = {access for access in Access if holder.may(access, "p-one")}
+    assert has == {Access.CONNECT, Access.READ_JOB, Access.READ_OBJECTS, Access.WRITE_OBJECTS, Access.PREDICT}
+    assert not any(holder.may(access, "p-two") for access in Access)
+    assert holder.may_name(Access.READ_JOB, {"job": "j"})
+    assert not holder.may_name(Access.READ_JOB, {"job": "k"})
+    assert not holder.may_name(Access.READ_JOB, {})
+    assert holder.may_name(Access.PREDICT, {"model": "m", "version": "v"})
+
+
+def test_the_token_of_a_job_can_be_exchanged_but_opens_no_session(store: TokenStore) -> None:
+    tokens = Tokens(store, job_active=lambda project, job: True)
+    secret = tokens.issue_for_job("p-one", "j", ttl_s=60)
+    assert tokens.exchange(secret, ttl_s=60) is not None
+    with pytest.raises(UnauthenticatedError):
+        BrowserSessions(tokens).begin(secret, address="")
+    with pytest.raises(UnauthenticatedError):
+        BrowserSessions(tokens).link(secret, "p-one")
 
 
 def test_a_fetch_token_of_a_version_ends_with_it(store: TokenStore) -> None:
@@ -149,14 +173,14 @@ def test_a_fetch_token_of_a_version_ends_with_it(store: TokenStore) -> None:
     holder = tokens.find(secret)
     assert holder is not None
     assert (holder.version, holder.job, holder.role) == (("m", "v"), "", Role.ARTIFACT_READER)
-    assert not any(holder.may(access, "p-one") for access in Access if access > Access.FETCH)
+    assert not any(holder.may(access, "p-one") for access in Access if access is not Access.FETCH)
     assert tokens.known(secret) is None
     assert tokens.exchange(secret, ttl_s=60) is None
     there = False
     assert tokens.find(secret) is None
 
 
-@pytest.mark.parametrize("role", ["artifact-reader", "admin", "", None, ["owner"], 3])
+@pytest.mark.parametrize("role", ["artifact-reader", "job", "admin", "", None, ["owner"], 3])
 def test_people_have_the_roles_of_people(store: TokenStore, role: object) -> None:
     with pytest.raises(InvalidArgumentError, match="A role is one of viewer, editor, owner"):
         make(Tokens(store), role=role)

@@ -144,8 +144,8 @@ ROUTES = (
     Route(
         method="GET",
         path=_PATH,
-        access=Access.READ,
-        scope=ProjectScope.SERVER,
+        access=Access.CONNECT,
+        scope=ProjectScope.CALLER,
         handler=show,
         schema=RouteSchema(name="sessions.get", summary="Get who is signed in", response=shapes.SessionBody),
     ),
@@ -153,7 +153,7 @@ ROUTES = (
         method="DELETE",
         path=_PATH,
         access=Access.READ,
-        scope=ProjectScope.SERVER,
+        scope=ProjectScope.CALLER,
         handler=end,
         schema=RouteSchema(name="sessions.end", summary="Sign a browser out", response=EmptyBody),
     ),
@@ -161,7 +161,7 @@ ROUTES = (
         method="POST",
         path=f"{_PATH}:link",
         access=Access.READ,
-        scope=ProjectScope.SERVER,
+        scope=ProjectScope.CALLER,
         handler=link,
         schema=RouteSchema(
             name="sessions.link",

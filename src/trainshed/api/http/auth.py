@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain import names
-from trainshed.domain.iam import ALL_PROJECTS, Access, Principal, Role
+from trainshed.domain.iam import ALL_PROJECTS, Principal, Role
 from trainshed.domain.objects import bucket_not_found
 from trainshed.errors import InvalidArgumentError, PermissionDeniedError, UnauthenticatedError
 
@@ -112,21 +112,19 @@ def authorise(request: Request, route: Route, principal: Principal, owner: Calla
             project = names.project_id(name)
         case ProjectScope.BUCKET:
             project = _owner(request.path_params["bucket"], principal, owner)
-        case ProjectScope.BODY:
-            if principal.role.access < Access.READ:  # a role below READ has no use for these routes
-                raise _denied(principal, route, "this server")
-            return ""
+        case ProjectScope.BODY | ProjectScope.CALLER:
+            project = principal.project
         case ProjectScope.SERVER:
-            project = ALL_PROJECTS if route.access > Access.READ else principal.project
-    if not principal.may(route.access, project):
+            project = ALL_PROJECTS
+    if not principal.may(route.access, project) or not principal.may_name(route.access, request.path_params):
         raise _denied(principal, route, "server" if project == ALL_PROJECTS else f"project {project}")
-    return project
+    return "" if route.scope is ProjectScope.BODY else project
 
 
 def _denied(principal: Principal, route: Route, scope: str) -> PermissionDeniedError:
     return PermissionDeniedError(
         f"This token ({principal.role} of {_project_phrase(principal.project)}) may not do this in {scope}. "
-        f"The request needs {route.access.name.lower()} access."
+        f"The request needs {route.access} access."
     )
 
 

@@ -25,7 +25,8 @@ class ProjectScope(StrEnum):
     QUERY = "query"  #: project= in the query
     BUCKET = "bucket"  #: {bucket} in the path; the project is the bucket's owner
     BODY = "body"  #: in the body; the service checks the principal
-    SERVER = "server"  #: the server itself; the token must be valid for all projects, unless the access is READ
+    CALLER = "caller"  #: nowhere: it is about the caller, or about what all projects share
+    SERVER = "server"  #: the server itself; the token must be valid for all projects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

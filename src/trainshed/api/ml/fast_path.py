@@ -24,7 +24,7 @@ from trainshed.gateway.routes import PredictTarget
 if TYPE_CHECKING:
     from trainshed.services.registry import Services
 
-ACCESS = Access.READ  #: that a prediction needs
+ACCESS = Access.PREDICT  #: that a prediction needs
 MAX_REMEMBERED = 10_000  #: URLs, and Hosts
 
 Headers = Sequence[tuple[bytes, bytes]]

@@ -59,7 +59,7 @@ _JOB = "/v1/projects/{project}/jobs/{job}"
 ROUTES = (
     Route(method="POST", path=_JOBS, access=Access.WRITE, scope=ProjectScope.PATH, handler=create),
     Route(method="GET", path=_JOBS, access=Access.READ, scope=ProjectScope.PATH, handler=list_jobs),
-    Route(method="GET", path=_JOB, access=Access.READ, scope=ProjectScope.PATH, handler=get),
+    Route(method="GET", path=_JOB, access=Access.READ_JOB, scope=ProjectScope.PATH, handler=get),
     Route(method="PATCH", path=_JOB, access=Access.WRITE, scope=ProjectScope.PATH, handler=patch),
     Route(method="POST", path=f"{_JOB}:cancel", access=Access.WRITE, scope=ProjectScope.PATH, handler=cancel),
     *policy_routes(_JOB, "job", lambda services: services.policies),

@@ -105,7 +105,7 @@ ROUTES = (
     Route(
         method="GET",
         path="/trainshed/v1/projects/{project}/jobs/{job}/logs",
-        access=Access.READ,
+        access=Access.READ_JOB,
         scope=ProjectScope.PATH,
         handler=logs,
         schema=RouteSchema(

@@ -99,7 +99,7 @@ ROUTES = (
     Route(
         method="GET",
         path=_JOB,
-        access=Access.READ,
+        access=Access.READ_JOB,
         scope=ProjectScope.PATH,
         handler=details,
         schema=RouteSchema(name="jobs.details", summary="Get a job with its history", response=shapes.JobDetailsBody),
@@ -107,7 +107,7 @@ ROUTES = (
     Route(
         method="GET",
         path=f"{_JOB}/progress",
-        access=Access.READ,
+        access=Access.READ_JOB,
         scope=ProjectScope.PATH,
         handler=progress,
         schema=RouteSchema(
@@ -117,7 +117,7 @@ ROUTES = (
     Route(
         method="GET",
         path=f"{_JOB}/stats",
-        access=Access.READ,
+        access=Access.READ_JOB,
         scope=ProjectScope.PATH,
         handler=stats,
         schema=RouteSchema(
@@ -130,7 +130,7 @@ ROUTES = (
     Route(
         method="GET",
         path=f"{_JOB}/exports",
-        access=Access.READ,
+        access=Access.READ_JOB,
         scope=ProjectScope.PATH,
         handler=exports,
         schema=RouteSchema(

@@ -35,7 +35,7 @@ ROUTES = (
         method="GET",
         path=_ALL,
         access=Access.READ,
-        scope=ProjectScope.SERVER,
+        scope=ProjectScope.CALLER,
         handler=show_all,
         schema=RouteSchema(name="runtimes.list", summary="List the runtimes", response=RuntimesBody),
     ),

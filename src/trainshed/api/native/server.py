@@ -40,8 +40,8 @@ ROUTES = (
     Route(
         method="GET",
         path="/trainshed/v1/server",
-        access=Access.READ,
-        scope=ProjectScope.SERVER,
+        access=Access.CONNECT,
+        scope=ProjectScope.CALLER,
         handler=show,
         schema=RouteSchema(
             name="server.get", summary="Get the endpoints and the process of the server", response=shapes.ServerBody

@@ -15,9 +15,15 @@ from trainshed.api.openapi.json_schema import Schema, Schemas
 from trainshed.api.schemas.server import ErrorBody
 from trainshed.domain.iam import Access
 
+#: the least roles of people and of jobs that have an access
 _ACCESS = {
     Access.PUBLIC: "",
+    Access.CONNECT: "viewer, or the token of a job",
     Access.FETCH: "a fetch token, or viewer",
+    Access.READ_JOB: "viewer, or the token of this job",
+    Access.READ_OBJECTS: "viewer, or the token of a job",
+    Access.WRITE_OBJECTS: "editor, or the token of a job",
+    Access.PREDICT: "viewer, or the token of a job",
     Access.READ: "viewer",
     Access.WRITE: "editor",
     Access.ADMIN: "owner",

@@ -148,4 +148,6 @@ def _response_id(content_id: str) -> str:
     return f"<response-{content_id.strip().removeprefix('<').removesuffix('>')}>"
 
 
-ROUTES = (Route(method="POST", path="/batch/storage/v1", access=Access.READ, scope=ProjectScope.BODY, handler=batch),)
+ROUTES = (
+    Route(method="POST", path="/batch/storage/v1", access=Access.READ_OBJECTS, scope=ProjectScope.BODY, handler=batch),
+)

@@ -189,10 +189,18 @@ async def policy(request: Request) -> Response:
 
 async def test_permissions(request: Request) -> Response:
     permissions = request.query_params.getlist("permissions")
-    may_write = principal(request).may(Access.WRITE, project(request))
-    read_suffixes = (".get", ".list", ".getIamPolicy")
-    granted = [name for name in permissions if may_write or name.endswith(read_suffixes)]
+    caller, owner = principal(request), project(request)
+    granted = [name for name in permissions if caller.may(_access_of(name), owner)]
     return storage_response({"kind": "storage#testIamPermissionsResponse", "permissions": granted})
+
+
+def _access_of(permission: str) -> Access:
+    """Return the access that a permission of Cloud Storage stands for."""
+    if permission.endswith(".getIamPolicy"):
+        return Access.READ
+    if permission.endswith((".get", ".list")):
+        return Access.READ_OBJECTS
+    return Access.WRITE_OBJECTS if permission.startswith("storage.objects.") else Access.WRITE
 
 
 async def acl(request: Request) -> Response:
@@ -221,8 +229,8 @@ _BUCKET = "/storage/v1/b/{bucket}"
 
 ROUTES = (
     Route(method="POST", path=_BUCKETS, access=Access.WRITE, scope=ProjectScope.QUERY, handler=insert),
-    Route(method="GET", path=_BUCKETS, access=Access.READ, scope=ProjectScope.QUERY, handler=index),
-    Route(method="GET", path=_BUCKET, access=Access.READ, scope=ProjectScope.BUCKET, handler=show),
+    Route(method="GET", path=_BUCKETS, access=Access.READ_OBJECTS, scope=ProjectScope.QUERY, handler=index),
+    Route(method="GET", path=_BUCKET, access=Access.READ_OBJECTS, scope=ProjectScope.BUCKET, handler=show),
     Route(
         method="PATCH",
         path=_BUCKET,
@@ -238,12 +246,18 @@ ROUTES = (
         handler=_change_handler(replace=True),
     ),
     Route(method="DELETE", path=_BUCKET, access=Access.WRITE, scope=ProjectScope.BUCKET, handler=delete),
-    Route(method="GET", path=f"{_BUCKET}/storageLayout", access=Access.READ, scope=ProjectScope.BUCKET, handler=layout),
+    Route(
+        method="GET",
+        path=f"{_BUCKET}/storageLayout",
+        access=Access.READ_OBJECTS,
+        scope=ProjectScope.BUCKET,
+        handler=layout,
+    ),
     Route(method="GET", path=f"{_BUCKET}/iam", access=Access.READ, scope=ProjectScope.BUCKET, handler=policy),
     Route(
         method="GET",
         path=f"{_BUCKET}/iam/testPermissions",
-        access=Access.READ,
+        access=Access.READ_OBJECTS,
         scope=ProjectScope.BUCKET,
         handler=test_permissions,
     ),

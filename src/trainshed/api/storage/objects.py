@@ -205,14 +205,14 @@ def _route(method: str, path: str, access: Access, handler: Handler) -> Route:
 
 
 ROUTES = (
-    _route("GET", _LIST, Access.READ, index),
-    _route("GET", _OBJECT, Access.READ, show),
-    _route("GET", f"/download{_OBJECT}", Access.READ, download),
-    _route("PATCH", _OBJECT, Access.WRITE, _change_handler(merge=True)),
-    _route("PUT", _OBJECT, Access.WRITE, _change_handler(merge=False)),
-    _route("DELETE", _OBJECT, Access.WRITE, delete),
-    _route("POST", f"{_OBJECT}/copyTo/{_DESTINATION}", Access.WRITE, copy),
-    _route("POST", f"{_OBJECT}/rewriteTo/{_DESTINATION}", Access.WRITE, rewrite),
-    _route("POST", f"{_OBJECT}/moveTo/o/{{to_object}}", Access.WRITE, move),
-    _route("POST", f"{_OBJECT}/compose", Access.WRITE, compose),
+    _route("GET", _LIST, Access.READ_OBJECTS, index),
+    _route("GET", _OBJECT, Access.READ_OBJECTS, show),
+    _route("GET", f"/download{_OBJECT}", Access.READ_OBJECTS, download),
+    _route("PATCH", _OBJECT, Access.WRITE_OBJECTS, _change_handler(merge=True)),
+    _route("PUT", _OBJECT, Access.WRITE_OBJECTS, _change_handler(merge=False)),
+    _route("DELETE", _OBJECT, Access.WRITE_OBJECTS, delete),
+    _route("POST", f"{_OBJECT}/copyTo/{_DESTINATION}", Access.WRITE_OBJECTS, copy),
+    _route("POST", f"{_OBJECT}/rewriteTo/{_DESTINATION}", Access.WRITE_OBJECTS, rewrite),
+    _route("POST", f"{_OBJECT}/moveTo/o/{{to_object}}", Access.WRITE_OBJECTS, move),
+    _route("POST", f"{_OBJECT}/compose", Access.WRITE_OBJECTS, compose),
 )

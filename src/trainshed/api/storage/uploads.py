@@ -229,7 +229,7 @@ _KINDS: Mapping[str, Callable[[Request, Mapping[str, str]], Awaitable[Response]]
 _METHODS: tuple[tuple[str, Handler], ...] = (("POST", insert), ("PUT", resume), ("DELETE", cancel))
 
 ROUTES = tuple(
-    Route(method=method, path=path, access=Access.WRITE, scope=ProjectScope.BUCKET, handler=handler)
+    Route(method=method, path=path, access=Access.WRITE_OBJECTS, scope=ProjectScope.BUCKET, handler=handler)
     for path in ("/upload/storage/v1/b/{bucket}/o", "/resumable/upload/storage/v1/b/{bucket}/o")
     for method, handler in _METHODS
 )

@@ -468,7 +468,7 @@ declare namespace Api {
     accuracy: Measure | null;
   }
 
-  type Role = "artifact-reader" | "viewer" | "editor" | "owner";
+  type Role = "artifact-reader" | "job" | "viewer" | "editor" | "owner";
 
   /** A row of a job that runs, with its progress. */
   interface RunningJob {

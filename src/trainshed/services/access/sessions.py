@@ -8,6 +8,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from trainshed.domain.iam import USER_ROLES
 from trainshed.domain.times import now_us
 from trainshed.errors import ResourceExhaustedError, UnauthenticatedError
 from trainshed.services.access.tokens import Tokens, digest
@@ -58,7 +59,7 @@ class BrowserSessions:
         an address. A valid token always succeeds: behind a proxy all clients share one address, and no one may lock out
         the others.
         """
-        session = self._tokens.exchange(token, ttl_s=SESSION_TTL_S, label=_LABEL, most=_MAX_SESSIONS)
+        session = self._tokens.exchange(token, ttl_s=SESSION_TTL_S, label=_LABEL, most=_MAX_SESSIONS, roles=USER_ROLES)
         if session is None:
             self._count_failure(address)
             raise UnauthenticatedError(
@@ -77,7 +78,7 @@ class BrowserSessions:
         Raises `UnauthenticatedError` if the token cannot be exchanged. `local` means that this machine asks: a local
         HTML file may open the link.
         """
-        token_id = self._tokens.exchangeable(token)
+        token_id = self._tokens.exchangeable(token, roles=USER_ROLES)
         if token_id is None:
             raise UnauthenticatedError("A link to the console is made for a user's own token, not for one got for it.")
         code = secrets.token_urlsafe(32)

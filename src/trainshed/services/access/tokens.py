@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from trainshed.store.tokens import Token, TokenStore
 
 OWNER = Principal(user="owner", project=ALL_PROJECTS, role=Role.OWNER)
 _MAX_CACHED = 10_000  #: cached tokens
+_REFRESHED_ROLES = (*USER_ROLES, Role.JOB)  #: roles of tokens that OAuth clients exchange
 _FIELDS = {"user", "project", "role", "label", "ttlSeconds"}
 
 
@@ -102,22 +103,28 @@ class Tokens:
         return {"token": secret} | token_body(token)
 
     def exchange(
-        self, secret: str, *, ttl_s: float, label: str = "by refresh token", most: int | None = None
+        self,
+        secret: str,
+        *,
+        ttl_s: float,
+        label: str = "by refresh token",
+        most: int | None = None,
+        roles: Collection[Role] = _REFRESHED_ROLES,
     ) -> str | None:
         """Exchange a token for one of limited lifetime with the same rights. Returns None if it is invalid.
 
         The new token expires no later than the given one and is revoked with it. It cannot be exchanged again.
         """
-        token_id = self.exchangeable(secret)
+        token_id = self.exchangeable(secret, roles=roles)
         return None if token_id is None else self.exchange_by_id(token_id, ttl_s=ttl_s, label=label, most=most)
 
-    def exchangeable(self, secret: str) -> str | None:
+    def exchangeable(self, secret: str, *, roles: Collection[Role]) -> str | None:
         """Return the id of a token that can be exchanged.
 
-        Returns None if it is invalid, was itself exchanged, or is a fetch token.
+        Returns None if it is invalid, was itself exchanged, or has none of the roles.
         """
         token = self._find(secret)
-        if token is None or token.parent or token.principal.role is Role.ARTIFACT_READER:
+        if token is None or token.parent or token.principal.role not in roles:
             return None
         return token.id
 
@@ -149,12 +156,12 @@ class Tokens:
             self._clear_cache()
 
     def issue_for_job(self, project: str, job: str, *, ttl_s: float) -> str:
-        """Issue an editor token of its project for the code of one job.
+        """Issue a token for the code of one job, with the access that `GRANTS` has for jobs.
 
         The token and all exchanged for it are invalid once the job has ended. The job's row decides, so no explicit
         revocation is needed.
         """
-        principal = Principal.of_job(project, job, Role.EDITOR)
+        principal = Principal.of_job(project, job, Role.JOB)
         return self._issue(principal, label=f"job {job}", ttl_s=ttl_s)[0]
 
     def issue_job_fetch_token(self, project: str, job: str, *, ttl_s: float) -> str:

@@ -200,7 +200,7 @@ class Objects:
         project = self._owner(bucket)
         if not principal.sees(project):
             raise bucket_not_found(bucket)
-        if not principal.may(Access.WRITE, project):
+        if not principal.may(Access.WRITE_OBJECTS, project):
             raise PermissionDeniedError(
                 f"This token ({principal.role} of project {project}) may not write to {bucket}."
             )

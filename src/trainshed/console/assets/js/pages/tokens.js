@@ -27,7 +27,10 @@ const ROLES = {
   owner: "also makes and revokes tokens",
 };
 /** Roles of jobs' own tokens, which users can't create. @type {Record<string, string>} */
-const ROLES_OF_JOBS = { "artifact-reader": "fetches the packages of one job for the machine that runs it" };
+const ROLES_OF_JOBS = {
+  "artifact-reader": "fetches the packages of one job for the machine that runs it",
+  job: "reads and writes objects, reads its own job and asks models",
+};
 
 /** @param {import("../routes.js").Context} ctx @returns {HTMLElement} */
 export default function page(ctx) {
