@@ -45,7 +45,7 @@ def wheel(folder: Path, *, requires: Collection[str] = ()) -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name, data in files.items():
-            archive.writestr(name, data)
+            archive.writestr(zipfile.ZipInfo(name), data)  # without a time: the same source is installed once
     return content.getvalue()
 
 
