@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -15,22 +14,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from trainshed.domain.image_registries import DEFAULT_REGISTRIES, REGISTRIES_DESCRIPTION, ImageRegistries
+from trainshed.domain.setting_values import check_values, convert
 from trainshed.errors import CannotProceedError
 
 PREFIX = "TRAINSHED_SERVER_"
 _RAY_ADDRESS = re.compile(r"(?:ray://)?(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
-_POSITIVE = (
-    *("poll_s", "grace_s", "log_limit_mb", "body_limit_mb", "max_connections", "max_connections_per_address"),
-    *("predict_timeout_s", "load_timeout_s", "sleep_after_s", "backup_interval_s", "backup_count"),
-    *("ray_cpu_share", "ray_memory_share"),
-)
-_CHOICES = {
-    "warm_start": ("auto", "off"),
-    "container_network": ("bridge", "host"),
-    "container_tool": ("auto", "podman", "docker"),
-    "gs_in_trainers": ("auto", "trainshed", "google"),
-    "ray_placement": ("pack", "spread"),
-}
 
 
 def environment() -> Mapping[str, str]:
@@ -109,9 +97,15 @@ class Settings:
     gs_in_trainers: str = _setting(
         "auto",
         "What `gs://` means in trainer code: `trainshed`, this server's buckets; `google`, the real Cloud "
-        "Storage, with their network and environment unchanged; `auto`, the real one if the server finds "
+        "Storage, with their network unchanged; `auto`, the real one if the server finds "
         "credentials of Google Cloud (GOOGLE_APPLICATION_CREDENTIALS, or those of `gcloud auth application-default "
         "login`), else this server's.",
+    )
+    job_environment: str = _setting(
+        "",
+        "Names of variables of the server's environment, separated by commas, that user code on this machine gets "
+        "besides [those on the list](security.md#environment), such as `GOOGLE_APPLICATION_CREDENTIALS` for the real "
+        "Cloud Storage.",
     )
     node_host: str = _setting(
         "",
@@ -146,21 +140,7 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            if (value := getattr(self, name)) not in choices:
-                known = f"{', '.join(choices[:-1])} or {choices[-1]}"
-                raise CannotProceedError(f"The setting {name} is {value!r}; it must be {known}.")
-        for name in ("slots", "hang_timeout_s"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise CannotProceedError(f"The setting {name} is {getattr(self, name)}; it can't be negative.")
-        for name in ("port", "tls_port"):
-            if not 0 <= getattr(self, name) <= 65_535:
-                raise CannotProceedError(f"The setting {name} is {getattr(self, name)}; ports go from 0 to 65535.")
-        for name in _POSITIVE:
-            if not 0 < getattr(self, name) < math.inf:
-                raise CannotProceedError(
-                    f"The setting {name} is {getattr(self, name)}; it must be a number that is more than 0."
-                )
+        check_values({each.name: getattr(self, each.name) for each in fields(self)})
         _check_addresses(self.reverse_proxies)
         ImageRegistries.parse(self.image_registries)
         if self.node_buckets and not Path(self.node_buckets).is_absolute():
@@ -183,6 +163,11 @@ class Settings:
         """The host in `ray_address`; empty if there is none."""
         return self.ray_address.removeprefix("ray://").rpartition(":")[0].strip("[]")
 
+    @property
+    def passed_variables(self) -> frozenset[str]:
+        """The names in `job_environment`."""
+        return frozenset(name.strip() for name in self.job_environment.split(",") if name.strip())
+
     def serves_gs(self, *, has_google_credentials: bool) -> bool:
         """Whether `gs://` in the code of trainers means this server's buckets."""
         return self.gs_in_trainers == "trainshed" or (self.gs_in_trainers == "auto" and not has_google_credentials)
@@ -197,7 +182,7 @@ class Settings:
         for source, (name, value) in raw.items():
             if name not in known:
                 raise CannotProceedError(f"Unknown setting {source}. The settings are: {', '.join(sorted(known))}.")
-            values[name] = _convert(source, value, str(known[name]))
+            values[name] = convert(source, value, str(known[name]))
         return cls(**values)
 
     def sources(self, env: Mapping[str, str], file: Mapping[str, Any] | None = None) -> dict[str, str]:
@@ -209,7 +194,7 @@ class Settings:
                 source, text = "environment", env[key]
             elif setting.name in (file or {}):
                 source, text = "file", (file or {})[setting.name]
-            same = _convert(key, text, str(setting.type)) == getattr(self, setting.name)
+            same = convert(key, text, str(setting.type)) == getattr(self, setting.name)
             sources[setting.name] = source if same else "command line"
         return sources
 
@@ -224,21 +209,6 @@ def _check_addresses(names: str) -> None:
             f"The setting reverse_proxies is {names!r}: {exc}. It must be addresses or networks, separated by commas, "
             f"such as 10.0.0.7, 10.1.0.0/16."
         ) from exc
-
-
-_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
-_BOOLEANS = dict.fromkeys(_TRUE, True) | dict.fromkeys(_FALSE, False)
-
-
-def _convert(source: str, value: Any, kind: str) -> Any:
-    text = str(value).strip()
-    try:
-        if kind == "bool":
-            return _BOOLEANS[text.lower()]
-        return {"int": int, "float": float, "str": str}[kind](text)
-    except (KeyError, ValueError):
-        expected = {"bool": "true or false", "int": "a whole number", "float": "a number"}[kind]
-        raise CannotProceedError(f"{source} is {text!r}, but must be {expected}.") from None
 
 
 @dataclass(frozen=True, slots=True)

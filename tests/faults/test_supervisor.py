@@ -76,6 +76,11 @@ def pair():
 for act in (forever, session, twice, pair):
     child(act)
 """
+SECRETS = (
+    *("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS", "GITHUB_TOKEN", "DATABASE_URL"),
+    *("TF_VAR_password", "TF_TOKEN_app_terraform_io", "HF_TOKEN", "WANDB_API_KEY", "UV_INDEX_URL", "PGPASSWORD"),
+    *("KERAS_API_KEY", "SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "KUBECONFIG", "AZURE_CLIENT_SECRET"),
+)
 HYDRA_SIZE = 6  # with the trainer itself
 
 
@@ -178,7 +183,7 @@ def prepare(tmp_path: Path) -> Iterator[Start]:
             env={MARK: mark, "PYTHONPATH": str(tmp_path / "code")},
             **given,
         )
-        return Attempt(LocalEngine(Home(tmp_path / "home"), UV), launch, mark)
+        return Attempt(LocalEngine(Home(tmp_path / "home"), UV, passed={"LAB_DATA"}), launch, mark)
 
     yield make
     for mark in marks:
@@ -433,6 +438,10 @@ out.write(b"no line end")
 def test_a_trainer_finds_what_it_should_and_nothing_else(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINSHED_TOKEN", "secret")
     monkeypatch.setenv("TRAINSHED_SERVER_DATABASE", "postgresql://u:secret@h/d")
+    for name in SECRETS:
+        monkeypatch.setenv(name, "secret")
+    monkeypatch.setenv("TF_CPP_MAX_VLOG_LEVEL", "0")
+    monkeypatch.setenv("LAB_DATA", "/data")
     attempt = start(
         """
 import json, os, sys
@@ -463,6 +472,24 @@ print("FOUND", json.dumps({
     assert found["oom"] >= 500
     assert found["env"]["TASK"] == "0"
     assert "secret" not in str(found["env"])
+    assert found["env"]["TF_CPP_MAX_VLOG_LEVEL"] == "0"
+    assert found["env"]["LAB_DATA"] == "/data", "the engine was told to pass it"
+
+
+def test_neither_a_build_nor_a_supervisor_has_a_secret_of_the_server(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    said = tmp_path / "said"
+    look = "import os\n"
+    look += f"open({str(said)!r}, 'a').write(str(os.environ.get('AWS_SECRET_ACCESS_KEY')) + os.environ['UV_OFFLINE'])\n"
+    task = TASK | {"trainer/task.py": "import os\nprint('RAN', os.environ.get('UV_OFFLINE'))\n"}
+    package = _sdist(tmp_path / "trainer-0.1.tar.gz", look + _setup(), task)
+    attempt = start("", packages=(package,), module="trainer.task")
+    assert attempt.settle(AttemptPhase.ENDED).outcome is JobState.SUCCEEDED
+    assert set(said.read_text().split("1")) == {"None", ""}
+    assert "RAN None" in attempt.texts()
 
 
 @pytest.mark.fault("F36")

@@ -8,15 +8,15 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from trainshed.artifacts.staging import SAFE_WRITE_FLAGS
 from trainshed.errors import DeadlineExceededError
 from trainshed.node.process import open_files, tree
+from trainshed.node.process.environment import inherited_environment
 from trainshed.node.process.reaper import SIGNAL_EXIT_BASE
-from trainshed.node.process.spawn import inherited_environment
 
 LOG_MAX_BYTES = 4 << 20  #: of a log before it is rotated; the previous rotated file is deleted then
 STATUS_TIMEOUT_S = 0.05  #: maximum wait of `ChildRun.status`
@@ -27,9 +27,18 @@ _PID_LINE_MAX_BYTES = 32  #: of the line with the pid
 
 
 def start_reaped(
-    python: Path, node: Path, arguments: tuple[str, ...], *, log: Path, work: Path, mark: str = ""
+    python: Path,
+    node: Path,
+    arguments: tuple[str, ...],
+    *,
+    log: Path,
+    work: Path,
+    mark: str = "",
+    env: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start `run.py ARGUMENTS` below a reaper. Closing its stdin kills it with all descendants.
+
+    `env` is its environment. None, for programs that run no user code: this process's.
 
     All of these processes have the mark in their environment, so that they are found if the reaper is killed.
     """
@@ -42,7 +51,7 @@ def start_reaped(
             start_new_session=True,
             cwd=work,
             env={
-                **inherited_environment(),
+                **(inherited_environment() if env is None else env),
                 **open_files.variables(),
                 "PYTHONUNBUFFERED": "1",
                 **({MARK_VARIABLE: mark} if mark else {}),

@@ -167,7 +167,11 @@ def build_application(
         RemoteAccess(nodes, credentials, ArtifactAccessIssuer(nodes, issue=tokens.issue_version_fetch_token)),
     )
     local_hosts = LocalHostEngine(
-        home, ship=core.engine.ship, warm=core.engine.warm, containers=_host_containers(home, settings)
+        home,
+        ship=core.engine.ship,
+        warm=core.engine.warm,
+        containers=_host_containers(home, settings),
+        env=core.engine.user_environment,
     )
     hosts = HostEngineRouter({LOCAL_ENGINE: local_hosts, RAY_ENGINE: ray.hosts})
     provisioner = _build_provisioner(core, hosts)
@@ -217,7 +221,7 @@ def _build_services(
         core.runtimes,
         in_use=lambda name: core.jobs.runtime_in_use(name) or runtime_in_use(core.models, name),
     )
-    launcher = LocalTensorBoardLauncher(core.home.tensorboards, ship=core.engine.ship)
+    launcher = LocalTensorBoardLauncher(core.home.tensorboards, ship=core.engine.ship, env=core.engine.user_environment)
     mirrors = Mirrors(core.home.mirrors, core.backend)
     mirrors.clear()
     progress = ProgressService(core.jobs, core.home, mirrors, owner=core.buckets.owner)
@@ -278,8 +282,8 @@ def _build_provisioner(core: Core, hosts: HostEngine) -> VersionProvisioner:
         home=core.home,
         model_files=model_files,
         runtimes=core.runtimes,
-        installer=PackageInstaller(uv=find_uv(), ship=core.engine.ship),
-        references=ReferenceOutputs(core.engine.warm, ship=core.engine.ship),
+        installer=PackageInstaller(uv=find_uv(), ship=core.engine.ship, env=core.engine.build_environment),
+        references=ReferenceOutputs(core.engine.warm, ship=core.engine.ship, env=core.engine.user_environment),
         uri_resolver=uri_resolver(core),
         images=ImageResolver(
             tool=core.settings.container_tool,

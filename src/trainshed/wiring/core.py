@@ -79,7 +79,13 @@ def build_core(home: Home, settings: Settings, database: Database) -> Core:
         backend=backend,
         buckets=buckets,
         objects=Objects(backend, UploadSessions(home.uploads), owner=buckets.owner),
-        engine=LocalEngine(home, uv, warm if settings.warm_start == "auto" else None, slots=settings.slots),
+        engine=LocalEngine(
+            home,
+            uv,
+            warm if settings.warm_start == "auto" else None,
+            slots=settings.slots,
+            passed=settings.passed_variables,
+        ),
         machine=MachineMetrics(partial(sample_machine, home.path), cpus=cpus),
         machines=MachineTypes.read(home.file_settings().get("machines", {})),
     )

@@ -244,6 +244,7 @@ def test_a_start_is_refused_at_once_where_its_files_can_not_be_written(
 @pytest.mark.fault("F64", "F68")
 def test_hosts_have_nothing_of_the_servers_secrets(shed: Shed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINSHED_TOKEN", "gB7xQ")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "gB7xQ")
     spec = shed.spec("environment")
     shed.until(shed.hosts.start(spec), HostPhase.READY)
     assert "gB7xQ" not in (spec.model_dir / "environment").read_text()

@@ -33,7 +33,7 @@ from trainshed.node.containers.replica import remove_containers
 from trainshed.node.crashpoints import crashpoint
 from trainshed.node.files import write_file
 from trainshed.node.process import open_files
-from trainshed.node.process.spawn import inherited_environment
+from trainshed.node.process.environment import build_environment, inherited_environment, user_environment
 from trainshed.node.process.tree import stat_fields
 
 LOG = logging.getLogger("trainshed.engines.local.engine")
@@ -47,16 +47,24 @@ class LocalEngine:
     """Starts supervisors and reads their files. Holds no state that another engine on the same folder would need."""
 
     def __init__(
-        self, home: Home, uv: Path, warm: Mapping[Path, tuple[str, ...]] | None = None, *, slots: int = 0
+        self,
+        home: Home,
+        uv: Path,
+        warm: Mapping[Path, tuple[str, ...]] | None = None,
+        *,
+        slots: int = 0,
+        passed: Collection[str] = (),
     ) -> None:
         """`warm` has the modules to preload for jobs of an interpreter. None: every job starts cold.
 
-        `slots` is the maximum number of replicas that run at once. 0: four for each core.
+        `slots` is the maximum number of replicas that run at once. 0: four for each core. `passed` are variables of the
+        server that user code gets besides those on the list.
         """
         self._home = home
         self._uv = uv
         self._slots = slots or SLOTS_PER_CORE * (os.cpu_count() or 1)
-        self.warm = WarmProcesses(home, modules=warm or {}, ship=self.ship)
+        self._passed = passed
+        self.warm = WarmProcesses(home, modules=warm or {}, ship=self.ship, passed=passed)
         self._node: Path | None = None
         self._views: dict[Path, _JournalView] = {}
         self._lock = threading.Lock()
@@ -108,7 +116,11 @@ class LocalEngine:
                 start_new_session=True,
                 timeout=_START_TIMEOUT_S,
                 cwd="/",
-                env={**inherited_environment(), **open_files.variables(), **crashpoints.variables()},
+                env={
+                    **self._supervisor_environment(attempt, cluster),
+                    **open_files.variables(),
+                    **crashpoints.variables(),
+                },
                 check=False,
             )
         except OSError as exc:
@@ -123,6 +135,20 @@ class LocalEngine:
         if process.returncode != 0:
             reason = process.stderr.decode(errors="replace").strip() or f"exit status {process.returncode}"
             raise EngineUnavailableError(f"The supervisor of job {attempt.job} can't be started: {reason}")
+
+    def _supervisor_environment(self, attempt: AttemptSpec, cluster: Mapping[str, Any] | None) -> dict[str, str]:
+        """That of its replicas and of builds, unless these run elsewhere: container tools need more."""
+        if attempt.containers is not None or cluster is not None:
+            return inherited_environment()
+        return build_environment(self._passed)
+
+    def user_environment(self) -> dict[str, str]:
+        """What user code gets of the server's environment."""
+        return user_environment(self._passed)
+
+    def build_environment(self) -> dict[str, str]:
+        """What the build of a package gets of the server's environment."""
+        return build_environment(self._passed)
 
     def observe(self, attempts: Collection[Path]) -> Mapping[Path, ObservedAttempt]:
         """Observe the attempts' folders. Each journal line is read once."""

@@ -23,6 +23,7 @@ from trainshed.engines.local.warm import WarmProcesses
 from trainshed.engines.reaped_process import LOG_MAX_BYTES, PipeHandle, ProcessHandle, SocketHandle, start_reaped
 from trainshed.errors import EngineUnavailableError
 from trainshed.node.process import tree
+from trainshed.node.process.environment import user_environment
 from trainshed.serving.frames import FrameKind
 
 LOG = logging.getLogger("trainshed.engines.local.hosts")
@@ -42,12 +43,15 @@ class LocalHostEngine(HostProcessEngine):
         ship: Callable[[], Path],
         warm: WarmProcesses | None = None,
         containers: HostContainers | None = None,
+        env: Callable[[], Mapping[str, str]] = user_environment,
     ) -> None:
-        """Hosts that need TensorFlow are forked from `warm` processes, if there are any."""
+        """Hosts that need TensorFlow are forked from `warm` processes, if there are any. `env` returns what hosts get
+        of the server's environment."""
         super().__init__(home)
         self._containers = containers
         self._ship = ship
         self._warm = warm
+        self._env = env
         self._sockets = home.hosts
 
     def open(self, on_change: Callable[[], None]) -> None:
@@ -83,7 +87,15 @@ class LocalHostEngine(HostProcessEngine):
             if handle is None:
                 arguments = ("host" if container is None else "container-host", str(spec_file))
                 handle = PipeHandle(
-                    start_reaped(spec.python, self._ship(), arguments, log=log, work=work, mark=str(path))
+                    start_reaped(
+                        spec.python,
+                        self._ship(),
+                        arguments,
+                        log=log,
+                        work=work,
+                        mark=str(path),
+                        env=self._env() if container is None else None,  # a container has its own
+                    )
                 )
             host = HostProcess(handle, log, path, on_exit=self._on_exit(container))
         except OSError as exc:

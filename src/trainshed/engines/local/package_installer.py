@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,14 +13,17 @@ from trainshed.artifacts.staging import Package
 from trainshed.engines.reaped_process import ReapedRun, describe_exit, log_tail, start_reaped, wait
 from trainshed.errors import DeadlineExceededError, FailedPreconditionError
 from trainshed.node.failure import INSTALLATION, read_failure
+from trainshed.node.process.environment import build_environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackageInstaller:
-    """`ship` returns the folder of shipped code, `uv` is the installer."""
+    """`ship` returns the folder of shipped code, `uv` is the installer, `env` returns what it gets of the server's
+    environment."""
 
     uv: Path
     ship: Callable[[], Path]
+    env: Callable[[], Mapping[str, str]] = build_environment
     timeout_s: float = 1800.0
 
     def install(
@@ -42,7 +45,8 @@ class PackageInstaller:
         }
         (folder / "spec.json").write_bytes(orjson.dumps(spec))
         log = folder / "log"
-        run = ReapedRun(start_reaped(python, self.ship(), ("install", str(folder)), log=log, work=folder))
+        process = start_reaped(python, self.ship(), ("install", str(folder)), log=log, work=folder, env=self.env())
+        run = ReapedRun(process)
         try:
             status = wait(run, timeout_s=self.timeout_s, check=check)
         except DeadlineExceededError as exc:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import orjson
@@ -27,15 +27,24 @@ from trainshed.engines.reaped_process import (
     wait,
 )
 from trainshed.errors import DeadlineExceededError, EngineUnavailableError
+from trainshed.node.process.environment import user_environment
 
 _WARM_TIMEOUT_S = 60.0  #: for a warm process that is starting
 
 
 class ReferenceOutputs:
-    """Computes reference outputs. `ship` returns the folder of shipped code. Thread-safe."""
+    """Computes reference outputs. `ship` returns the folder of shipped code, `env` what a new process gets of the
+    server's environment. Thread-safe."""
 
-    def __init__(self, warm: WarmProcesses, *, ship: Callable[[], Path]) -> None:
+    def __init__(
+        self,
+        warm: WarmProcesses,
+        *,
+        ship: Callable[[], Path],
+        env: Callable[[], Mapping[str, str]] = user_environment,
+    ) -> None:
         self._warm = warm
+        self._env = env
         self._ship = ship
 
     def expect(self, python: Path) -> None:
@@ -89,7 +98,8 @@ class ReferenceOutputs:
             if connection is not None:
                 return _ForkedRun(connection)
             if not self._warm.is_starting(python) or time.monotonic() > deadline:
-                return ReapedRun(start_reaped(python, self._ship(), arguments, log=log, work=log.parent))
+                process = start_reaped(python, self._ship(), arguments, log=log, work=log.parent, env=self._env())
+                return ReapedRun(process)
             check()
             time.sleep(STATUS_TIMEOUT_S)
 

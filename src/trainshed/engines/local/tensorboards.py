@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import orjson
@@ -17,6 +17,7 @@ import orjson
 from trainshed.artifacts.staging import SAFE_WRITE_FLAGS
 from trainshed.engines.reaped_process import describe_exit, log_tail, start_reaped
 from trainshed.errors import EngineUnavailableError
+from trainshed.node.process.environment import user_environment
 
 _LISTENING = re.compile(rb"TensorBoard \S+ at http://[^\s/]+?:(\d+)/")
 _LOG_SCAN_BYTES = 1 << 16
@@ -57,8 +58,11 @@ class TensorBoard:
 class LocalTensorBoardLauncher:
     """Starts TensorBoard processes, with a folder for their logs and the shipped code (`ship`)."""
 
-    def __init__(self, folder: Path, *, ship: Callable[[], Path]) -> None:
+    def __init__(
+        self, folder: Path, *, ship: Callable[[], Path], env: Callable[[], Mapping[str, str]] = user_environment
+    ) -> None:
         self._folder = folder
+        self._env = env
         self._ship = ship
 
     def begin(self) -> None:
@@ -79,7 +83,9 @@ class LocalTensorBoardLauncher:
                 path.unlink(missing_ok=True)
             with open(os.open(spec, os.O_TRUNC | SAFE_WRITE_FLAGS, 0o600), "wb") as file:
                 file.write(orjson.dumps(arguments))
-            process = start_reaped(python, self._ship(), ("tensorboard", str(spec)), log=log, work=self._folder)
+            process = start_reaped(
+                python, self._ship(), ("tensorboard", str(spec)), log=log, work=self._folder, env=self._env()
+            )
         except OSError as exc:
             raise EngineUnavailableError(
                 f"TensorBoard can't be started: {exc.filename or self._folder}: {exc.strerror}."

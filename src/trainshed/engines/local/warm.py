@@ -16,7 +16,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ import orjson
 from trainshed.config import Home
 from trainshed.engines.base import AttemptSpec
 from trainshed.node.process import open_files
-from trainshed.node.process.spawn import inherited_environment
+from trainshed.node.process.environment import build_environment, user_environment
 from trainshed.node.process.tree import stat_fields
 from trainshed.node.warm.compatibility import import_time_environment
 
@@ -52,8 +52,17 @@ class WarmProcesses:
     A failure of a warm process raises nothing: jobs start cold then. Thread-safe.
     """
 
-    def __init__(self, home: Home, *, modules: Mapping[Path, tuple[str, ...]], ship: Callable[[], Path]) -> None:
+    def __init__(
+        self,
+        home: Home,
+        *,
+        modules: Mapping[Path, tuple[str, ...]],
+        ship: Callable[[], Path],
+        passed: Collection[str] = (),
+    ) -> None:
+        """`passed` are variables of the server that user code gets besides those on the list."""
         self._home = home
+        self._passed = passed
         self._modules = modules
         self._ship = ship
         self._server = [os.getpid(), int(stat_fields(os.getpid())[19])]
@@ -89,8 +98,8 @@ class WarmProcesses:
         """
         if not self._modules.get(spec.python):
             return OFF
-        env = _attempt_environment(spec)
-        request = {"do": "launch", "folder": str(spec.folder), "env": inherited_environment()}
+        env = self._attempt_environment(spec)
+        request = {"do": "launch", "folder": str(spec.folder), "env": build_environment(self._passed)}
         try:
             folder = self._folder(spec.python, env)
             response = self._request(folder, request)
@@ -121,7 +130,7 @@ class WarmProcesses:
         """
         if not self._modules.get(python):
             return None
-        inherited = inherited_environment()
+        inherited = user_environment(self._passed)
         env = import_time_environment(inherited)
         request = {
             "do": "run",
@@ -146,7 +155,7 @@ class WarmProcesses:
         """Start the warm process that `run` would use, unless it runs."""
         if not self._modules.get(python):
             return
-        env = import_time_environment(inherited_environment())
+        env = import_time_environment(user_environment(self._passed))
         try:
             folder = self._folder(python, env)
             if self._request(folder, {"do": "hello"}) is None:
@@ -156,14 +165,13 @@ class WarmProcesses:
 
     def is_ready(self, python: Path) -> bool:
         """Whether the warm process that `run` would use is ready."""
-        return (
-            self._request(self._folder(python, import_time_environment(inherited_environment())), {"do": "hello"})
-            is not None
-        )
+        env = import_time_environment(user_environment(self._passed))
+        return self._request(self._folder(python, env), {"do": "hello"}) is not None
 
     def is_starting(self, python: Path) -> bool:
         """Whether the warm process that `run` would use runs, though it may not listen yet."""
-        process = self._processes.get(self._folder(python, import_time_environment(inherited_environment())))
+        env = import_time_environment(user_environment(self._passed))
+        process = self._processes.get(self._folder(python, env))
         return process is not None and process.poll() is None
 
     def stop(self) -> None:
@@ -221,7 +229,7 @@ class WarmProcesses:
             "patience_s": ORPHAN_TTL_S,
         }
         (folder / "spec.json").write_bytes(orjson.dumps(spec))
-        passed = {name: value for name, value in inherited_environment().items() if name in _PASSED_VARIABLES}
+        passed = {name: value for name, value in user_environment().items() if name in _PASSED_VARIABLES}
         with open(folder / "log", "wb") as log:
             process = subprocess.Popen(
                 [python, self._ship() / "run.py", "warm", folder],
@@ -235,6 +243,10 @@ class WarmProcesses:
         self._processes[folder] = process
         threading.Thread(target=process.wait, name="warm-exit", daemon=True).start()  # or it stays as a zombie
         LOG.info("warm.started python=%s folder=%s", python, folder)
+
+    def _attempt_environment(self, spec: AttemptSpec) -> dict[str, str]:
+        """The part of the job's environment that must be set before Python starts and a framework is imported."""
+        return import_time_environment({**user_environment(self._passed), **spec.env, **spec.replicas[0].env})
 
     def _folder(self, python: Path, env: Mapping[str, str]) -> Path:
         inputs = [str(python), self._ship().name, self._modules.get(python), sorted(env.items())]
@@ -280,11 +292,6 @@ def _connect(folder: Path) -> socket.socket | None:
     finally:
         os.close(folder_fd)
     return connection
-
-
-def _attempt_environment(spec: AttemptSpec) -> dict[str, str]:
-    """The part of the job's environment that must be set before Python starts and a framework is imported."""
-    return import_time_environment({**inherited_environment(), **spec.env, **spec.replicas[0].env})
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:

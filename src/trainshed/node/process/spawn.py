@@ -13,6 +13,7 @@ import signal
 import sys
 
 from ..crashpoints import crashpoint
+from .environment import inherited_environment, without_installer
 from .tree import allow_tracing, set_parent_death_signal
 
 TYPE_CHECKING = False
@@ -210,17 +211,10 @@ def environment(spec: dict[str, Any], replica: dict[str, Any], site: str) -> dic
     env = inherited_environment()
     if "container" in replica:
         return env  # of the process that represents it; the container has its own
+    env = without_installer(env)  # the server passed it no other variables than those on the list
     env.update(spec["env"])
     env.update(replica["env"])
     env["PYTHONUNBUFFERED"] = "1"
     if site:
         env["PYTHONPATH"] = site + (os.pathsep + env["PYTHONPATH"] if env.get("PYTHONPATH") else "")
     return env
-
-
-def inherited_environment() -> dict[str, str]:
-    """The server's environment without its settings, its secrets and variables for its own Python."""
-    return {key: value for key, value in os.environ.items() if not key.startswith(_PRIVATE_PREFIXES)}
-
-
-_PRIVATE_PREFIXES = ("TRAINSHED_", "PYTHON", "VIRTUAL_ENV")

@@ -22,6 +22,7 @@ import time
 
 from .. import failure
 from ..process import spawn, tree
+from ..process.environment import inherited_environment
 from ..process.exit_status import ExitStatus
 from ..process.ports import reserve_known_port, reserve_port
 from ..process.sampler import SAMPLE_INTERVAL_S, ProcessSampler, oom_kills
@@ -356,7 +357,7 @@ class Agent:
 
 def _node_environment() -> dict[str, str]:
     """The node's environment without the variables that Ray sets for its own processes."""
-    env = spawn.inherited_environment()
+    env = inherited_environment()
     return {key: value for key, value in env.items() if not key.startswith("RAY_") and key != "OMP_NUM_THREADS"}
 
 

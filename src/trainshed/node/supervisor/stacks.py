@@ -12,6 +12,7 @@ import os
 import signal
 
 from ..process import spawn, tree
+from ..process.environment import inherited_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class StackDump:
             return
         try:
             argv = [tool, "dump", "--nonblocking", "--json", "--pid", str(pid)]
-            process = spawn.spawn(argv, spawn.inherited_environment(), folder)
+            process = spawn.spawn(argv, inherited_environment(), folder)
         except OSError as exc:
             self.error = "py-spy can't be started: %s" % exc.strerror
             return

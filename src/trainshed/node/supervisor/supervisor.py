@@ -15,7 +15,7 @@ import time
 from .. import failure
 from .. import journal as events
 from ..journal import Journal
-from ..process import mark, spawn, tree
+from ..process import environment, mark, spawn, tree
 from ..process.exit_status import STARTED, ExitStatus
 from ..process.sampler import SAMPLE_INTERVAL_S, SampleWriter, oom_kills
 from . import restart_policy, step_tracker
@@ -113,7 +113,7 @@ class Supervisor:
 
     def _start_installer(self, what: str, log: ReplicaLog) -> None:
         argv = spawn.node_command(self._spec["python"], what, self._folder)
-        self._start(_INSTALLER, argv, spawn.inherited_environment(), log)
+        self._start(_INSTALLER, argv, environment.inherited_environment(), log)
 
     def _start_replicas(self) -> None:
         if not self._spec.get("cluster") or self._spec.get("hang_timeout_s"):
@@ -150,7 +150,7 @@ class Supervisor:
         from ..remote import replica_proxy  # late: local replicas do not need it
 
         target = functools.partial(replica_proxy.main, self._folder, name, incarnation)
-        return self._start(name, ["replica-proxy"], spawn.inherited_environment(), log, target)
+        return self._start(name, ["replica-proxy"], environment.inherited_environment(), log, target)
 
     def _start(
         self,

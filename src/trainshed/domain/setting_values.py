@@ -1,0 +1,55 @@
+"""The values that settings may have: types, choices and ranges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from trainshed.errors import CannotProceedError
+
+_POSITIVE = (
+    *("poll_s", "grace_s", "log_limit_mb", "body_limit_mb", "max_connections", "max_connections_per_address"),
+    *("predict_timeout_s", "load_timeout_s", "sleep_after_s", "backup_interval_s", "backup_count"),
+    *("ray_cpu_share", "ray_memory_share"),
+)
+_CHOICES = {
+    "warm_start": ("auto", "off"),
+    "container_network": ("bridge", "host"),
+    "container_tool": ("auto", "podman", "docker"),
+    "gs_in_trainers": ("auto", "trainshed", "google"),
+    "ray_placement": ("pack", "spread"),
+}
+
+
+def check_values(values: Mapping[str, Any]) -> None:
+    """Raises `CannotProceedError` if a setting is no choice of its own, or out of its range."""
+    for name, choices in _CHOICES.items():
+        if (value := values[name]) not in choices:
+            known = f"{', '.join(choices[:-1])} or {choices[-1]}"
+            raise CannotProceedError(f"The setting {name} is {value!r}; it must be {known}.")
+    for name in ("slots", "hang_timeout_s"):
+        if not 0 <= values[name] < math.inf:
+            raise CannotProceedError(f"The setting {name} is {values[name]}; it can't be negative.")
+    for name in ("port", "tls_port"):
+        if not 0 <= values[name] <= 65_535:
+            raise CannotProceedError(f"The setting {name} is {values[name]}; ports go from 0 to 65535.")
+    for name in _POSITIVE:
+        if not 0 < values[name] < math.inf:
+            raise CannotProceedError(f"The setting {name} is {values[name]}; it must be a number that is more than 0.")
+
+
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+_BOOLEANS = dict.fromkeys(_TRUE, True) | dict.fromkeys(_FALSE, False)
+
+
+def convert(source: str, value: Any, kind: str) -> Any:
+    """The value of a setting of this type. Raises `CannotProceedError` if it is none; `source` is its name there."""
+    text = str(value).strip()
+    try:
+        if kind == "bool":
+            return _BOOLEANS[text.lower()]
+        return {"int": int, "float": float, "str": str}[kind](text)
+    except (KeyError, ValueError):
+        expected = {"bool": "true or false", "int": "a whole number", "float": "a number"}[kind]
+        raise CannotProceedError(f"{source} is {text!r}, but must be {expected}.") from None
