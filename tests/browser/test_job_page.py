@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +32,10 @@ WAITS = """
 import time
 print("waiting", flush=True)
 time.sleep(600)
+"""
+STOPS = """
+import os, signal
+os.kill(os.getpid(), signal.SIGSTOP)
 """
 FAILS = """
 def load(path):
@@ -61,6 +67,19 @@ folder.mkdir(parents=True)
 @pytest.fixture
 def jobs(trainers: Callable[[str], Submitter]) -> Submitter:
     return trainers(PROJECT)
+
+
+def test_a_stopped_replica_is_shown_with_a_remedy_until_it_goes_on(jobs: Submitter, open_console: Open) -> None:
+    jobs.submit("stops_1", STOPS)
+    page = open_console(PROJECT, "/jobs/stops_1")
+    box = page.get_by_test_id("job-hang")
+    expect(box).to_contain_text("A replica is stopped", timeout=WAIT_MS)
+    expect(box).to_contain_text("master-replica-0")
+    remedy = re.search(r"kill -CONT (\d+)", box.inner_text())
+    assert remedy is not None
+    os.kill(int(remedy[1]), signal.SIGCONT)
+    expect(page.get_by_test_id("job-state")).to_have_text("Succeeded", timeout=WAIT_MS)
+    expect(box).to_have_count(0)
 
 
 def test_the_page_follows_a_job_without_a_reload(jobs: Submitter, open_console: Open) -> None:

@@ -127,6 +127,7 @@ class HangBody(TypedDict):
         "Its Python threads, or why they are not known.",
         Example('Thread MainThread (most recent call last):\n  File "task.py", line 12, in train'),
     ]
+    remedy: Annotated[str, "What a person can do about it.", Example("Continue it with `kill -CONT 4711`.")]
 
 
 class JobDetailsBody(TypedDict):

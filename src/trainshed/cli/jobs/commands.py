@@ -80,7 +80,7 @@ def describe(job: str, project: str | None, summarize: bool, format: str | None)
             say(f"\n{line}")
     for hang in details["hangs"]:
         if hang["endTime"] is None:
-            say(f"\n{hang['message']}\n{hang['stack']}")
+            say(f"\n{hang['message']}\n{hang['stack']}\n{hang['remedy']}")
     if job_body["state"] == "RUNNING":
         say(f"\nWatch it with: trainshed jobs watch {job}")
     say(f"\nView job logs with: trainshed jobs stream-logs {job}")

@@ -106,6 +106,7 @@ declare namespace Api {
     restarted: boolean;
     message: string;
     stack: string;
+    remedy: string;
   }
 
   type HangKind = "stopped" | "idle";

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from trainshed.attempts.journal import HangRecord
 from trainshed.domain.jobs.job import HangKind, Job
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.models.version import VersionState
 from trainshed.services.console.machine_metrics import MachineSample
-from trainshed.services.jobs.reports import JobReports
+from trainshed.services.jobs.reports import JobReports, hang_remedy
 from trainshed.store.models import VersionSummary
 
 PENDING_GRACE_US = 600_000_000  #: a job may be pending this long without an alert
@@ -82,17 +81,7 @@ def _hung(inputs: AlertInputs, reports: JobReports) -> Iterator[dict[str, Any]]:
         if more:
             text += f" {more} more {'replica hangs' if more == 1 else 'replicas hang'}."
         waits = all(hang.working for hang in hangs)
-        yield _item(inputs, "warning" if waits else "error", text, _hang_remedy(first), "jobs", job.id)
-
-
-def _hang_remedy(hang: HangRecord) -> str:
-    if hang.kind is HangKind.STOPPED:
-        continued = f"Continue it with `kill -CONT {hang.pid}`" if hang.pid else "Continue it on its node with SIGCONT"
-        return f"{continued}, or cancel the job."
-    return (
-        "The job's page shows where it waits. Kill the replica there, so that it restarts, or cancel the job. With the "
-        "setting hang_restart this happens by itself."
-    )
+        yield _item(inputs, "warning" if waits else "error", text, hang_remedy(first), "jobs", job.id)
 
 
 def _versions(inputs: AlertInputs) -> Iterator[dict[str, Any]]:

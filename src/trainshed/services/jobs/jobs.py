@@ -32,7 +32,7 @@ from trainshed.domain.patches import check_etag, check_mask, etag, merge_labels
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.errors import FailedPreconditionError
 from trainshed.node.crashpoints import crashpoint
-from trainshed.services.jobs.reports import JobReports
+from trainshed.services.jobs.reports import JobReports, hang_remedy
 from trainshed.services.paging import PageRequest, ResourcePage, scan
 from trainshed.services.ports import QueueStatus, RuntimeResolver, Scheduler
 from trainshed.services.storage.uris import UriChecker, parse_uri
@@ -306,6 +306,7 @@ def _hang_body(hang: HangRecord) -> dict[str, Any]:
         "restarted": hang.restart,
         "message": hang.sentence,
         "stack": hang.stack,
+        "remedy": hang_remedy(hang),
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from trainshed.attempts.journal import HangRecord
-from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
+from trainshed.domain.jobs.job import HangKind, Job, JobEvent, JobEventKind
 from trainshed.services.jobs.failures import Failures
 from trainshed.services.ports import AttemptReader, ProgressReader
 
@@ -41,3 +41,14 @@ class JobReports:
             if hang.ended_us is not None:
                 message = f"{hang.name} does not hang any more."
                 yield JobEvent(kind=JobEventKind.HANG_ENDED, message=message, time_us=hang.ended_us, subject=hang.name)
+
+
+def hang_remedy(hang: HangRecord) -> str:
+    """Return what a person can do about a hang."""
+    if hang.kind is HangKind.STOPPED:
+        continued = f"Continue it with `kill -CONT {hang.pid}`" if hang.pid else "Continue it on its node with SIGCONT"
+        return f"{continued}, or cancel the job."
+    return (
+        "The stack on the job's page shows where it waits. Kill the replica on that page, so that it restarts, or "
+        "cancel the job. With the setting hang_restart, replicas that hang restart by themselves."
+    )

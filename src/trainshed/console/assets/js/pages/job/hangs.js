@@ -4,7 +4,7 @@
 import { h } from "../../dom.js";
 import { when } from "../../format.js";
 import { icon } from "../../icons.js";
-import { codeBlock } from "../../parts.js";
+import { codeBlock, sentences } from "../../parts.js";
 import { plain } from "./logtext.js";
 
 /** @param {Api.Hang} hang */
@@ -21,6 +21,7 @@ function hangBox(hang) {
     ),
     h("p", { class: "job-failure-summary" }, plain(hang.message)),
     h("div", { class: "job-failure-lines" }, codeBlock(plain(hang.stack))),
+    h("p", { class: "job-failure-remedy" }, h("strong", null, "What to do: "), sentences(hang.remedy)),
     h("p", { class: "job-failure-more" }, `Noticed ${when(hang.time)}.`),
   );
 }
