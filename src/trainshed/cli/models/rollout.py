@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from typing import Any
 
 import click
@@ -17,14 +16,12 @@ from trainshed.cli.toolkit.options import (
     CommandContext,
     confirm,
     format_option,
-    is_quiet,
     project_option,
     quiet_option,
     session,
 )
 from trainshed.cli.toolkit.output import Column, say, show_list
 from trainshed.client.transport import segment
-from trainshed.errors import CannotProceedError
 
 _WEIGHTS = (Column("VERSION", "version"), Column("PERCENT", "percent"))
 _MAX_INLINE_CHARS = 2000  #: characters of a sample request that still fit into a command line
@@ -154,11 +151,11 @@ def check_replay(context: CommandContext, model: str, version: str, *, count: in
         say(line)
     if report["compared"] and report["complete"] and not report["changed"]:
         return
-    if not is_quiet(quiet) and not sys.stdin.isatty():
-        raise CannotProceedError(
-            f"The default version was not changed. Give -q to make [{version}] the default all the same."
-        )
-    confirm(f"\nThis will make version [{version}] the default of model [{model}].", quiet=quiet)
+    confirm(
+        f"\nThis will make version [{version}] the default of model [{model}].",
+        quiet=quiet,
+        unattended=f"The default version was not changed. Give -q to make [{version}] the default all the same.",
+    )
 
 
 def replay_lines(report: dict[str, Any]) -> list[str]:

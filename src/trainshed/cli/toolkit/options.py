@@ -169,17 +169,26 @@ def is_quiet(quiet: bool) -> bool:
     return quiet or bool(click.get_current_context().find_root().params.get("quiet"))
 
 
-def confirm(warning: str, *, quiet: bool) -> None:
-    """Show the warning and ask for confirmation, if stdin is a terminal.
+def confirm(warning: str, *, quiet: bool, unattended: str = "") -> None:
+    """Show the warning and ask for confirmation, on a terminal and on a pipe, as gcloud does.
 
-    Raises `CannotProceedError` if the answer is no.
+    An empty line means yes, and so does the end of the input, unless `unattended` has a sentence for that case. Raises
+    `CannotProceedError` if the answer is no, and with that sentence.
     """
-    if is_quiet(quiet) or not sys.stdin.isatty():
+    if is_quiet(quiet):
         return
     say(warning)
-    question = "\nDo you want to continue"
-    if not click.confirm(question, default=True, show_default=False, prompt_suffix=" (Y/n)?  ", err=True):
-        raise CannotProceedError("Aborted by user.")
+    click.echo("\nDo you want to continue (Y/n)?  ", nl=False, err=True)
+    while line := sys.stdin.readline():
+        answer = line.strip().lower()
+        if answer in ("", "y", "yes"):
+            return
+        if answer in ("n", "no"):
+            raise CannotProceedError("Aborted by user.")
+        click.echo("Please enter 'y' or 'n':  ", nl=False, err=True)
+    say("")
+    if unattended:
+        raise CannotProceedError(unattended)
 
 
 def label_options(command: F) -> F:
