@@ -21,7 +21,7 @@ import pytest
 from trainshed.testing.cache import link_runtimes
 from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.resources import small_disk
-from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.processes.servers import RunningServer, ask
 from trainshed.testing.workloads.deployer import Deployer
 from trainshed.testing.workloads.submitter import wheel_name
 
@@ -300,6 +300,11 @@ def test_a_server_killed_in_a_creation_goes_on_with_it(own: RunningServer, tmp_p
     go = tmp_path / "go"
     wait = f"while not os.path.exists({str(go)!r}): time.sleep(0.01)"
     operation = deployer.create_routine("v1", load=wait)
+    credentials = {"authorization": f"Bearer {own.token}"}
+    for target in ("", "/versions/v1"):  # from the first moment on
+        answer = ask(own.url, "POST", f"{deployer.path}{target}:predict", body={"instances": [1]}, headers=credentials)
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        assert "being created" in answer.json["error"]["message"]
     eventually(lambda: deployer.details("v1")["progress"], lambda text: text == "Loading the model.")
     own.kill()
     own.start()

@@ -94,6 +94,7 @@ class Versions:
             OperationType.CREATE_VERSION, version, number=self._projects.number(project), default=False
         )
         _, operation = self._store.add_version(version, started)
+        self._control.publish(project, model_id)  # so that predictions are refused with 503 from now on, not with 404
         self._control.wake()
         return operation_body(operation)
 
