@@ -187,6 +187,27 @@ def test_google_api_python_client(replica: Replica) -> None:
     assert "state RUNNING" in replica.python("api_client", API_CLIENT)
 
 
+#: what Node's libraries do by themselves: a tunnel through the proxy, and TLS with the authorities that Node trusts
+NODE = """
+const fs = require("fs"), http = require("http"), https = require("https"), tls = require("tls");
+const proxy = new URL(process.env.https_proxy), host = "storage.googleapis.com";
+const token = fs.readFileSync(process.env.CLOUDSDK_AUTH_ACCESS_TOKEN_FILE, "utf8").trim();
+http.request({ host: proxy.hostname, port: proxy.port, method: "CONNECT", path: host + ":443" })
+  .on("connect", (_, socket) => {
+    const createConnection = () => tls.connect({ socket, servername: host });
+    const headers = { authorization: "Bearer " + token };
+    https.get({ host, port: 443, path: "/storage/v1/b/BUCKET", headers, createConnection }, (answer) => {
+      answer.on("data", (data) => console.log("answer", answer.statusCode, JSON.parse(data).name));
+    });
+  })
+  .end();
+"""
+
+
+def test_node_trusts_this_server(replica: Replica) -> None:
+    assert f"answer 200 {replica.jobs.bucket}" in replica.run("node", ["node", "-e", NODE])
+
+
 def test_the_ml_api_by_a_regional_name_and_the_standard_library(replica: Replica) -> None:
     assert "state RUNNING" in replica.python("plain", PLAIN)
 

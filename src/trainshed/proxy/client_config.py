@@ -81,6 +81,7 @@ def client_environment(
         "REQUESTS_CA_BUNDLE": str(endpoints.bundle),
         "SSL_CERT_FILE": str(endpoints.bundle),
         "HTTPLIB2_CA_CERTS": str(endpoints.bundle),
+        "NODE_EXTRA_CA_CERTS": str(endpoints.bundle),
         "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(endpoints.bundle),
         "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE": str(endpoints.bundle),
         "GOOGLE_APPLICATION_CREDENTIALS": str(folder / "google.json"),
