@@ -18,8 +18,9 @@ from trainshed.node.supervisor.log_writer import (
     LineSplitter,
     LogWriter,
     ReplicaLog,
+    SeverityTracker,
+    own_severity,
     printable,
-    severity,
     strip_prefix,
 )
 
@@ -40,20 +41,59 @@ from trainshed.node.supervisor.log_writer import (
         ("CRITICAL:root:x", "CRITICAL"),
         ("2026-11-15 21:17:35,123 - trainer.task - INFO - epoch 1", "INFO"),
         ("2026-11-15 21:17:35,123 WARNING epoch 1", "WARNING"),
-        ("Traceback (most recent call last):", "default"),
-        ("INFORMATION: x", "default"),
-        ("I am a line", "default"),
-        ("loss: 0.5", "default"),
-        ("", "default"),
+        ("Traceback (most recent call last):", ""),
+        ("INFORMATION: x", ""),
+        ("I am a line", ""),
+        ("loss: 0.5", ""),
+        ("", ""),
     ],
 )
 def test_severity(line: str, level: str) -> None:
-    assert severity(line, "default") == level
+    assert own_severity(line) == level
+
+
+def levels(*lines: str) -> list[str]:
+    tracker = SeverityTracker(STDERR)
+    return [tracker.next(line) for line in lines]
+
+
+def test_lines_of_a_record_have_its_severity() -> None:
+    record = (
+        "INFO:tensorflow:Using config: {'_session_config': allow_soft_placement: true",
+        "graph_options {",
+        "  rewrite_options {",
+        "    meta_optimizer_iterations: ONE",
+        "  }",
+        "}",
+        ", '_save_summary_steps': 100, '_cluster_spec': ['a',",
+        "'b']}",
+    )
+    assert levels(*record) == ["INFO"] * len(record)
+    assert levels("WARNING:tensorflow:From task.py:12: x is deprecated.", "  Use y.") == ["WARNING"] * 2
+    assert levels("INFO:root:loaded", "done") == ["INFO", STDERR]
+    assert levels("  indented", "INFO:root:loaded") == [STDERR, "INFO"]
+
+
+def test_what_fails_behind_a_record_is_an_error() -> None:
+    assert levels("INFO:root:state [", "Traceback (most recent call last):", "  File", "E: x") == [
+        "INFO",
+        *[STDERR] * 3,
+    ]
+    opened = levels("INFO:root:a bracket that nobody closes [", *["line"] * 600)
+    assert (opened[1], opened[-1]) == ("INFO", STDERR)
 
 
 def test_control_characters_are_spelled_out() -> None:
     assert printable(b"a\tb\x00\x1b[0m\x7f\xff") == "a\tb\\x00\\x1b[0m\\x7f\\xff"
     assert printable("grüße 日本 \u0085".encode()) == "grüße 日本 \\x85"
+
+
+def test_backspaces_leave_the_last_state_of_a_line() -> None:
+    assert printable(b"1/10 [=>...]" + b"\b" * 12 + b"2/10 [==>..]") == "2/10 [==>..]"
+    assert printable(b"10/10 done" + b"\b" * 10) == "10/10 done"
+    assert printable(b"abc\bX\b\b\b\b\b\b1") == "1bX"
+    log = LineSplitter()
+    assert log.feed(b"1/2" + b"\b" * 3 + b"\r2/2\n\b\b\b \n") == [b"1/2\b\b\b", b"2/2"]
 
 
 CHUNKS = st.lists(st.binary(max_size=40) | st.sampled_from([b"\n", b"\r", b" ", "ä…日".encode()]), max_size=30)
@@ -65,7 +105,7 @@ def test_how_output_is_split_into_reads_makes_no_difference(chunks: list[bytes])
     found = [line for chunk in chunks for line in bit_by_bit.feed(chunk)] + bit_by_bit.flush()
     whole = b"".join(chunks)
     assert found == at_once.feed(whole) + at_once.flush()
-    assert found == [line for line in whole.replace(b"\r", b"\n").split(b"\n") if line.strip()]
+    assert found == [line for line in whole.replace(b"\r", b"\n").split(b"\n") if line.strip(b" \t\n\r\v\f\b")]
 
 
 @given(

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 LINE_MAX_BYTES = 64 * 1024
 TAIL_MAX_BYTES = 16 * 1024
 _ELLIPSIS = "…".encode()
+_BLANKS = b" \t\n\r\v\f\b"  #: a line of these alone is dropped
+
+_TRACEBACK = "Traceback (most recent call last)"
+_CONTINUATIONS = tuple(" \t}])>,")  #: first characters of a line that belongs to the record before it
+_RECORD_MAX_LINES = 500  #: so that a bracket that is never closed does not hide what comes later
 
 CLEANUP = "cleanup"  #: the kind of a line that follows the exit of a replica; other lines have none
 STDOUT = "INFO"  #: the default severity of a line on this stream
@@ -45,13 +50,41 @@ _PREFIX = re.compile(r"\A(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.-]+:")
 _ESCAPES = {code: "\\x%02x" % code for code in [*range(32), *range(127, 160)] if code != 9}
 
 
-def severity(line: str, default: str) -> str:
-    """Severity in the format of TensorFlow, glog or Python's logging. Returns `default` if the line has none."""
+def own_severity(line: str) -> str:
+    """Severity in the format of TensorFlow, glog or Python's logging. Empty if the line has none."""
     match = _OWN_SEVERITY.match(line)
     if match is None:
-        return default
+        return ""
     word = next(group for group in match.groups() if group)
     return _LETTERS.get(word) or _WORDS.get(word, word)
+
+
+class SeverityTracker:
+    """The severities of the lines of one stream. A record may have several lines, and only the first one names its
+    severity: indented lines, and lines within braces or brackets that the record has opened, belong to it."""
+
+    def __init__(self, default: str) -> None:
+        self._default = default
+        self._record = ""  # severity of the record that the last line belongs to
+        self._depth = 0  # braces and brackets that it has opened and not closed
+        self._lines = 0
+
+    def next(self, line: str) -> str:
+        """The severity of the next line."""
+        own = own_severity(line)
+        if own:
+            self._record, self._depth, self._lines = own, 0, 0
+        elif not self._continues(line):
+            self._record = ""
+        if self._record:
+            self._depth = max(0, self._depth + sum(map(line.count, "{[")) - sum(map(line.count, "}]")))
+            self._lines += 1
+        return self._record or self._default
+
+    def _continues(self, line: str) -> bool:
+        if self._lines >= _RECORD_MAX_LINES or line.startswith(_TRACEBACK):
+            return False
+        return self._depth > 0 or line[:1] in _CONTINUATIONS
 
 
 def strip_prefix(line: str) -> str:
@@ -60,9 +93,27 @@ def strip_prefix(line: str) -> str:
 
 
 def printable(line: bytes) -> str:
-    """Decode a line for people. Bytes that are not UTF-8 and control characters are escaped."""
+    """Decode a line for people. Bytes that are not UTF-8 and control characters are escaped.
+
+    Backspaces are applied, as a terminal does: of a progress bar, its last state is left.
+    """
     decoded = line.decode("utf-8", "backslashreplace")
-    return decoded if decoded.isprintable() else decoded.translate(_ESCAPES)
+    if decoded.isprintable():
+        return decoded
+    return (_overwritten(decoded) if "\b" in decoded else decoded).translate(_ESCAPES)
+
+
+def _overwritten(line: str) -> str:
+    """The line as a terminal shows it: each backspace moves the cursor back, and what follows overwrites."""
+    shown: list[str] = []
+    cursor = 0
+    for part in re.split("(\b+)", line):
+        if part.startswith("\b"):
+            cursor = max(0, cursor - len(part))
+        else:
+            shown[cursor : cursor + len(part)] = part
+            cursor += len(part)
+    return "".join(shown)
 
 
 class LineSplitter:
@@ -81,7 +132,7 @@ class LineSplitter:
         lines: list[bytes] = []
         for line in complete:
             last = self._cut(line, lines)
-            if last.strip() or (self._continues and last):
+            if last.strip(_BLANKS) or (self._continues and last):
                 lines.append(last)
             self._continues = False
         self.rest = self._cut(unfinished, lines)
@@ -172,6 +223,7 @@ class ReplicaLog:
         self._unwritten_lines = 0  # for lack of space on the disk, since the last line that was written
         self._unwritten_bytes = 0
         self._splitters = {STDOUT: LineSplitter(), STDERR: LineSplitter()}
+        self._severities = {STDOUT: SeverityTracker(STDOUT), STDERR: SeverityTracker(STDERR)}
         self._tails: dict[str, bytes] = {STDOUT: b"", STDERR: b""}
 
     def feed(self, stream: str, data: bytes) -> None:
@@ -206,6 +258,7 @@ class ReplicaLog:
         for stream in (STDOUT, STDERR):
             self.end(stream)
             self._tails[stream] = b""
+            self._severities[stream] = SeverityTracker(stream)
 
     def close(self) -> None:
         """Write unterminated lines and the count of dropped ones."""
@@ -229,7 +282,7 @@ class ReplicaLog:
                 break
             free_bytes -= len(line) + 1
             decoded = printable(line)
-            entries.append((self.name, severity(decoded, stream), strip_prefix(decoded), ""))
+            entries.append((self.name, self._severities[stream].next(decoded), strip_prefix(decoded), ""))
         if entries and self._file.write(self._gap() + entries):
             self._size = self._limit - free_bytes
             self._unwritten_lines = self._unwritten_bytes = 0
