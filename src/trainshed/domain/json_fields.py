@@ -78,13 +78,21 @@ def anything(value: object, path: str) -> object:
     return value
 
 
+def upper_case(value: object, path: str) -> str:
+    """Read the name of an enum value. Case does not matter."""
+    return string(value, path).upper()
+
+
 def enum(name: str, *words: str) -> FieldReader:
+    """A reader of one of these words, which are in upper case. Case does not matter: clients write `custom` too."""
+
     def read(value: object, path: str) -> str:
-        if value not in words:
+        word = value.upper() if isinstance(value, str) else value
+        if word not in words:
             raise wrong_value(
                 path, f"type.googleapis.com/google.cloud.ml.v1.{name}", value, f"one of {', '.join(words)}"
             )
-        return str(value)
+        return str(word)
 
     return read
 

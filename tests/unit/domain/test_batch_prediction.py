@@ -75,7 +75,7 @@ def test_what_has_no_effect_is_said() -> None:
         ({"batchSize": "-1"}, "batch_size"),
         ({"batchSize": "10001"}, "batch_size"),
         ({"maxWorkerCount": "-1"}, "max_worker_count"),
-        ({"dataFormat": "json"}, "job.prediction_input.data_format"),
+        ({"dataFormat": "YAML"}, "job.prediction_input.data_format"),
         ({"unknown": 1}, "job.prediction_input"),
     ],
 )

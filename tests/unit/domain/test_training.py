@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainshed.domain.jobs.accelerators import read_accelerators
 from trainshed.domain.jobs.containers import TrainingContainer
 from trainshed.domain.jobs.training import MAX_INPUT_BYTES, ScaleTier, Training
 from trainshed.domain.jobs.workload import read_job
@@ -69,6 +70,23 @@ def test_what_is_not_said_has_googles_defaults() -> None:
     assert (training.max_running_s, training.priority, training.use_chief) == (604_800, 0, False)
 
 
+def test_the_case_of_enums_means_nothing() -> None:
+    lower = read_job(job(scaleTier="custom", masterType="n1-standard-4", masterConfig=gpus("1", "nvidia_tesla_t4")))
+    assert lower.workload.input["scaleTier"] == "CUSTOM"
+    assert lower.workload.input["masterConfig"]["acceleratorConfig"]["type"] == "NVIDIA_TESLA_T4"
+
+
+def test_a_count_of_no_accelerators_requests_none() -> None:
+    for none in (gpus("0", "ACCELERATOR_TYPE_UNSPECIFIED"), gpus(0, "accelerator_type_unspecified")):
+        training = read_job(job(masterConfig=none, workerConfig={"acceleratorConfig": {}})).workload
+        assert isinstance(training, Training)
+        assert read_accelerators(training.input) == {}
+
+
+def gpus(count: object, kind: str) -> dict[str, object]:
+    return {"acceleratorConfig": {"count": count, "type": kind}}
+
+
 def test_snake_case_means_the_same_and_null_means_nothing() -> None:
     body = {
         "job_id": "j1",
@@ -125,7 +143,6 @@ def test_an_unknown_name_is_named_in_googles_words(body: dict[str, Any], field: 
         ({"workerCount": 2**63}, "worker_count"),
         ({"workerCount": True}, "worker_count"),
         ({"scaleTier": "HUGE"}, "scale_tier"),
-        ({"scaleTier": "basic"}, "scale_tier"),
         ({"scheduling": []}, "scheduling"),
         ({"scheduling": {"maxRunningTime": 3600}}, "scheduling.max_running_time"),
         ({"scheduling": {"maxRunningTime": "1h"}}, "scheduling.max_running_time"),

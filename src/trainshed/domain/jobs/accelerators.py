@@ -16,6 +16,7 @@ _MODELS = ("K80", "P4", "P100", "T4", "V100", "A100")
 TYPES = tuple(f"NVIDIA_TESLA_{model}" for model in _MODELS)
 MAX_GPUS = 64  #: per replica
 GPU_TIER = "BASIC_GPU"
+UNSPECIFIED = "ACCELERATOR_TYPE_UNSPECIFIED"
 
 
 def read_accelerators(training_input: Mapping[str, Any]) -> dict[str, int]:
@@ -68,5 +69,7 @@ def gpu_fields(training_input: Mapping[str, Any], machines: MachineTypes) -> Ite
 
 
 def _accelerator_config(training_input: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the accelerators of a role; empty if none are requested, which some clients write as a count of 0."""
     config: Mapping[str, Any] = training_input.get(f"{name}Config", {}).get("acceleratorConfig", {})
-    return config
+    is_empty = int(config.get("count", 0)) == 0 and config.get("type", UNSPECIFIED) == UNSPECIFIED
+    return {} if is_empty else config

@@ -37,7 +37,7 @@ class ScaleTier(StrEnum):
 
 _REPLICA_CONFIG = f.message(
     {
-        "acceleratorConfig": f.message({"count": f.int64, "type": f.string}),
+        "acceleratorConfig": f.message({"count": f.int64, "type": f.upper_case}),
         "containerArgs": f.repeated(f.string),
         "containerCommand": f.repeated(f.string),
         "diskConfig": f.message({"bootDiskSizeGb": f.int32, "bootDiskType": f.string}),

@@ -21,7 +21,7 @@ MAX_STEPS = 1000  #: of an explanation; each is one run of the model
 
 _NODES = f.int32
 _VERSION_FIELDS: Mapping[str, f.FieldReader] = {
-    "acceleratorConfig": f.message({"count": f.int64, "type": f.string}),
+    "acceleratorConfig": f.message({"count": f.int64, "type": f.upper_case}),
     "autoScaling": f.message(
         {
             "maxNodes": _NODES,
@@ -131,7 +131,7 @@ def check_body(body: Mapping[str, Any]) -> None:
 
 
 def _check_offered(body: Mapping[str, Any]) -> None:
-    if "acceleratorConfig" in body:
+    if int(body.get("acceleratorConfig", {}).get("count", 0)):
         raise InvalidArgumentError(
             "This server has no GPUs or TPUs. Leave accelerators out: versions are served by its CPUs.",
             field="version.accelerator_config",
