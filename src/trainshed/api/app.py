@@ -17,6 +17,7 @@ from starlette.types import Scope as AsgiScope
 from trainshed.api import logging as log_routes
 from trainshed.api.console import assets, sessions, tensorboards
 from trainshed.api.http import auth, cookies
+from trainshed.api.http.method_override import override_method
 from trainshed.api.http.open_routes import is_open
 from trainshed.api.http.request import declared_query
 from trainshed.api.http.responses import SECURITY_HEADERS, error_response, problem_response
@@ -134,6 +135,7 @@ class Api:
         scope = request.scope
         auth.check_host(request, allowed_hosts=self._hosts)
         _check_transfer(request)
+        await override_method(request)
         route, params, methods = self._router.find(scope["method"], scope["raw_path"])
         auth.check_origin(request, route)
         scope.update(

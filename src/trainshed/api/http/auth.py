@@ -79,8 +79,13 @@ def _is_address(name: str) -> bool:
 
 
 def bearer_token(request: Request) -> str:
-    """Return the bearer token, which may be invalid. Raises `UnauthenticatedError` if there is none."""
+    """Return the bearer token of the header or the URL, which may be invalid.
+
+    Raises `UnauthenticatedError` if there is none.
+    """
     headers = request.headers.getlist("authorization")
+    if not headers and (in_url := request.query_params.get("access_token")):
+        return in_url
     if len(headers) > 1:
         raise UnauthenticatedError("This request has more than one Authorization header. Send one.")
     scheme, _, token = "".join(headers).partition(" ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from typing import Any
 
 import orjson
@@ -14,11 +15,35 @@ from trainshed.errors import InvalidArgumentError, PayloadTooLargeError
 MAX_DEPTH = 64
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)  # possessive: one pass over any input
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_GZIP_WBITS = 31  #: of zlib: with the header and the checksum of gzip
 _MAX_INLINE_BYTES = 65_536  #: bytes parsed on the event loop; a thread parses more, so that other requests go on
 
 
 async def read_body(request: Request, *, limit: int) -> bytes:
-    """Read the body. Raises `PayloadTooLargeError` after at most `limit` bytes."""
+    """Read the body, unpacked if it is compressed. Raises `PayloadTooLargeError` after at most `limit` bytes."""
+    coding = request.headers.get("content-encoding", "identity").lower()
+    if coding not in ("identity", "gzip"):
+        raise InvalidArgumentError(
+            f"A body with Content-Encoding {coding[:40]!r} is not read here. Send it as it is, or with gzip."
+        )
+    body = await _read_body(request, limit=limit)
+    return body if coding == "identity" else await run_in_threadpool(_unpack, body, limit)
+
+
+def _unpack(body: bytes, limit: int) -> bytes:
+    unpacker = zlib.decompressobj(wbits=_GZIP_WBITS)
+    try:
+        unpacked = unpacker.decompress(body, limit + 1)
+    except zlib.error as exc:
+        raise InvalidArgumentError(f"The request body is not what its Content-Encoding, gzip, says: {exc}.") from None
+    if len(unpacked) > limit:
+        raise _too_large(limit)
+    if not unpacker.eof or unpacker.unused_data:
+        raise InvalidArgumentError("The compressed request body is cut off, or something follows it.")
+    return unpacked
+
+
+async def _read_body(request: Request, *, limit: int) -> bytes:
     declared = request.headers.get("content-length", "")
     if len(declared) > 18 or (declared.isdigit() and declared.isascii() and int(declared) > limit):
         raise _too_large(limit)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _STANDARD = frozenset(
     (
         "$.xgafv",
+        "access_token",
         "alt",
         "fields",
         "key",

@@ -32,6 +32,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 #: headers that affect whether or how a request is served, and that prediction requests rarely have
 _SLOW_PATH_HEADERS = frozenset(
     {b"origin", b"sec-fetch-site", b"content-encoding", b"transfer-encoding", b"expect", b"upgrade"}
+    | {b"x-http-method-override"}
 )
 _PHRASES = {status.value: status.phrase for status in http.HTTPStatus}
 _STATUS_LINES = {status: f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\n".encode() for status in range(100, 600)}

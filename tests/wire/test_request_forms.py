@@ -1,0 +1,86 @@
+"""Forms of requests that Google's clients use: compressed bodies, overridden methods, tokens in the URL."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainshed.testing.processes.servers import HttpAnswer, RunningServer, ask
+
+PROJECT = "request-forms"
+MODELS = f"/v1/projects/{PROJECT}/models"
+JSON = {"content-type": "application/json"}
+FORM = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
+
+
+def send(server: RunningServer, method: str, path: str, body: Any = None, **headers: str) -> HttpAnswer:
+    credentials = {"authorization": f"Bearer {server.token}"}
+    named: Mapping[str, str] = {name.replace("_", "-"): value for name, value in headers.items()}
+    return ask(server.url, method, path, body=body, headers={**credentials, **named})
+
+
+def create(server: RunningServer, name: str, **headers: str) -> HttpAnswer:
+    return send(server, "POST", MODELS, gzip.compress(json.dumps({"name": name}).encode()), **headers)
+
+
+def test_a_compressed_body_is_unpacked(server: RunningServer) -> None:
+    assert create(server, "packed", content_encoding="gzip").status == 200
+    assert send(server, "GET", f"{MODELS}/packed").status == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "coding", "status", "words"),
+    [
+        (b"no gzip", "gzip", 400, "is not what its Content-Encoding"),
+        (gzip.compress(b'{"name": "cut"}')[:-4], "gzip", 400, "cut off"),
+        (gzip.compress(b'{"name": "more"}') + b"x", "gzip", 400, "something follows"),
+        (gzip.compress(b" " * (11 << 20)), "gzip", 413, "larger than"),
+        (zlib.compress(b"{}"), "deflate", 400, "Send it as it is, or with gzip"),
+    ],
+)
+def test_a_wrong_one_is_refused(server: RunningServer, body: bytes, coding: str, status: int, words: str) -> None:
+    answer = send(server, "POST", MODELS, body, content_encoding=coding)
+    assert answer.status == status
+    assert words in answer.json["error"]["message"]
+
+
+def test_a_post_stands_for_another_method(server: RunningServer) -> None:
+    assert create(server, "overridden", content_encoding="gzip").status == 200
+    model = f"{MODELS}/overridden"
+    assert send(server, "POST", model, x_http_method_override="GET").json["name"].endswith("/overridden")
+    patched = send(
+        server, "POST", f"{model}?updateMask=description", {"description": "d"}, x_http_method_override="patch"
+    )
+    assert patched.status == 200
+    assert send(server, "POST", model, x_http_method_override="DELETE").status == 200
+    assert send(server, "GET", model).status == 404
+
+
+def test_a_long_query_comes_as_the_body_of_a_get(server: RunningServer) -> None:
+    for name in ("long_1", "long_2"):
+        assert create(server, name, content_encoding="gzip").status == 200
+    query = f"filter=name:long_1&pageSize=7&fields={'x' * 3000}".encode()
+    headers = {"x-http-method-override": "GET", "authorization": f"Bearer {server.token}", **FORM}
+    answer = ask(server.url, "POST", MODELS, body=query, headers=headers)
+    assert [model["name"].rpartition("/")[2] for model in answer.json["models"]] == ["long_1"]
+
+
+def test_only_a_post_can_be_another_method(server: RunningServer) -> None:
+    assert send(server, "GET", f"{MODELS}/none", x_http_method_override="DELETE").status == 400
+    assert send(server, "POST", f"{MODELS}/none", x_http_method_override="CONNECT").status == 400
+
+
+def test_a_token_in_the_url_is_valid_and_in_no_log(server: RunningServer) -> None:
+    assert ask(server.url, "GET", f"{MODELS}?access_token={server.token}").status == 200
+    assert ask(server.url, "GET", f"{MODELS}?access_token=wrong").status == 401
+    wrong = {"authorization": "Bearer wrong"}
+    assert ask(server.url, "GET", f"{MODELS}?access_token={server.token}", headers=wrong).status == 401
+    logs = [path for path in Path(server.home).glob("*.log*") if path.is_file()]
+    assert logs
+    assert not [path for path in logs if server.token.encode() in path.read_bytes()]
