@@ -21,7 +21,7 @@ _MAX_INLINE_BYTES = 65_536  #: bytes parsed on the event loop; a thread parses m
 
 async def read_body(request: Request, *, limit: int) -> bytes:
     """Read the body, unpacked if it is compressed. Raises `PayloadTooLargeError` after at most `limit` bytes."""
-    coding = request.headers.get("content-encoding", "identity").lower()
+    coding = request.headers.get("content-encoding", "").lower() or "identity"
     if coding not in ("identity", "gzip"):
         raise InvalidArgumentError(
             f"A body with Content-Encoding {coding[:40]!r} is not read here. Send it as it is, or with gzip."

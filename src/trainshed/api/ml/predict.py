@@ -32,7 +32,6 @@ def _handler(kind: FrameKind) -> Handler:
         target = PredictTarget(
             project=project(request), model=params["model"], version=params.get("version", ""), kind=kind
         )
-        _check_encoding(request)
         body = await read_body(request, limit=request.scope["trainshed.body_limit"])
         if kind is FrameKind.RAW:
             body = pack_raw(request.headers.get("content-type", ""), body)
@@ -44,14 +43,6 @@ def _handler(kind: FrameKind) -> Handler:
         return _response(result, kind)
 
     return predict
-
-
-def _check_encoding(request: Request) -> None:
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding.lower() not in ("", "identity"):
-        raise InvalidArgumentError(
-            f"A body with Content-Encoding {encoding[:40]!r} is not read here. Send it as it is."
-        )
 
 
 def _response(result: Answer | None, kind: FrameKind) -> Response:
