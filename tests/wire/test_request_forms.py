@@ -65,7 +65,7 @@ def test_a_post_stands_for_another_method(server: RunningServer) -> None:
 def test_a_long_query_comes_as_the_body_of_a_get(server: RunningServer) -> None:
     for name in ("long_1", "long_2"):
         assert create(server, name, content_encoding="gzip").status == 200
-    query = f"filter=name:long_1&pageSize=7&fields={'x' * 3000}".encode()
+    query = f"filter=name:long_1&pageSize=7&quotaUser={'x' * 3000}".encode()
     headers = {"x-http-method-override": "GET", "authorization": f"Bearer {server.token}", **FORM}
     answer = ask(server.url, "POST", MODELS, body=query, headers=headers)
     assert [model["name"].rpartition("/")[2] for model in answer.json["models"]] == ["long_1"]
@@ -84,3 +84,27 @@ def test_a_token_in_the_url_is_valid_and_in_no_log(server: RunningServer) -> Non
     logs = [path for path in Path(server.home).glob("*.log*") if path.is_file()]
     assert logs
     assert not [path for path in logs if server.token.encode() in path.read_bytes()]
+
+
+def test_fields_select_parts_of_a_response(server: RunningServer) -> None:
+    assert create(server, "partial", content_encoding="gzip").status == 200
+    assert list(send(server, "GET", f"{MODELS}/partial").json) == ["name", "regions", "etag"]
+    name = f"projects/{PROJECT}/models/partial"
+    assert send(server, "GET", f"{MODELS}/partial?fields=name").json == {"name": name}
+    listed = send(server, "GET", f"{MODELS}?filter=name:partial&fields=models(name,etag)").json
+    assert [list(model) for model in listed["models"]] == [["name", "etag"]]
+    refused = send(server, "GET", f"{MODELS}?fields=models(name")
+    assert (refused.status, refused.json["error"]["details"][0]["fieldViolations"][0]["field"]) == (400, "fields")
+
+
+def test_the_content_of_an_object_is_whole_whatever_fields_says(server: RunningServer) -> None:
+    bucket = f"{PROJECT}-objects"
+    assert send(server, "POST", f"/storage/v1/b?project={PROJECT}&fields=name", {"name": bucket}).json == {
+        "name": bucket
+    }
+    upload = f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name=a.json&fields=name,size"
+    assert send(server, "POST", upload, b'{"x": 1}', **JSON).json == {"name": "a.json", "size": "8"}
+    item = f"/storage/v1/b/{bucket}/o/a.json"
+    assert send(server, "GET", f"{item}?alt=media&fields=name").body == b'{"x": 1}'
+    assert send(server, "GET", f"/download{item}?alt=media&fields=name").body == b'{"x": 1}'
+    assert send(server, "GET", f"{item}?fields=name").json == {"name": "a.json"}

@@ -309,7 +309,7 @@ def test_a_batch_with_very_large_answers_stops_and_says_so(server: RunningServer
     folder.mkdir(parents=True)
     for number in range(1000):
         (folder / f"{number:0200}").touch()
-    one = f"GET /storage/v1/b/{bucket}/o?fields=items(name) HTTP/1.1"
+    one = f"GET /storage/v1/b/{bucket}/o?fields=items(name,id,selfLink,mediaLink) HTTP/1.1"
     answers = in_batch(storage, *[one] * 16)
     statuses = [status for status, _ in answers]
     assert statuses == sorted(statuses)

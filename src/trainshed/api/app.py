@@ -20,7 +20,7 @@ from trainshed.api.http import auth, cookies
 from trainshed.api.http.method_override import override_method
 from trainshed.api.http.open_routes import is_open
 from trainshed.api.http.request import declared_query
-from trainshed.api.http.responses import SECURITY_HEADERS, error_response, problem_response
+from trainshed.api.http.responses import SECURITY_HEADERS, error_response, partial_response, problem_response
 from trainshed.api.http.routing import ProjectScope, Route, Router
 from trainshed.api.http.slow_work import SlowWork
 from trainshed.api.ml import jobs as ml_jobs
@@ -39,7 +39,8 @@ from trainshed.api.storage import batch as storage_batch
 from trainshed.api.storage import buckets as storage_buckets
 from trainshed.api.storage import objects as storage_objects
 from trainshed.api.storage import uploads as storage_uploads
-from trainshed.domain.iam import Principal
+from trainshed.domain.iam import Access, Principal
+from trainshed.domain.partial_response import read_fields
 from trainshed.errors import NotFoundError, UnavailableError, UnimplementedError
 from trainshed.services.registry import Services
 
@@ -190,7 +191,12 @@ class Api:
 async def _handle(request: Request, route: Route) -> Response:
     if route.schema is not None:
         request.scope["trainshed.query"] = declared_query(request, route.schema)
-    return await route.handler(request)
+        return await route.handler(request)
+    fields = request.query_params.get("fields")
+    if not fields or route.access is Access.PREDICT or request.query_params.get("alt") == "media":
+        return await route.handler(request)
+    selection = read_fields(fields)
+    return partial_response(await route.handler(request), selection)
 
 
 def _check_transfer(request: Request) -> None:

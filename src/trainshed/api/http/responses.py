@@ -11,6 +11,7 @@ import orjson
 from starlette.responses import Response
 
 from trainshed import errors as e
+from trainshed.domain.partial_response import Selection, select
 
 #: browsers use the declared type, and give the response to no page of another origin
 SECURITY_HEADERS: Mapping[str, str] = {
@@ -44,6 +45,16 @@ STATUS: Mapping[type[e.TrainshedError], tuple[int, str, str]] = {
 
 def json_response(body: Mapping[str, Any]) -> Response:
     return Response(orjson.dumps(body), media_type="application/json; charset=UTF-8")
+
+
+def partial_response(response: Response, selection: Selection) -> Response:
+    """Return the selected parts of a JSON object. Other responses, such as the content of an object, stay whole."""
+    body: bytes = getattr(response, "body", b"")  # what is streamed has none
+    is_json = response.headers.get("content-type", "").startswith("application/json") and body.startswith(b"{")
+    if response.status_code != 200 or not is_json:
+        return response
+    headers = {name: value for name, value in response.headers.items() if name != "content-length"}
+    return Response(orjson.dumps(select(orjson.loads(body), selection)), headers=headers)
 
 
 def error_response(exc: Exception) -> Response:
