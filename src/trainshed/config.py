@@ -59,6 +59,18 @@ class Settings:
     backup_interval_s: float = _setting(3600.0, "Seconds between copies of a SQLite database, if it changed.")
     backup_count: int = _setting(24, "Copies of the database that are kept; older ones are removed.")
     slots: int = _setting(0, "Replicas that run concurrently on this machine. 0: four for each core.")
+    single_replica_share: float = _setting(
+        0.125,
+        "The share of the slots, or of a cluster's cores, that gangs of several replicas leave to jobs of one replica. "
+        "0: none.",
+    )
+    max_passed_over_s: float = _setting(
+        600.0, "Seconds for which others may start before a gang that does not fit. Then nothing overtakes it."
+    )
+    usage_half_life_s: float = _setting(
+        3600.0,
+        "Seconds after which the slots that a project or a user had in use count half in the order of the queue.",
+    )
     poll_s: float = _setting(0.1, "Seconds between two checks of running jobs.")
     grace_s: float = _setting(10.0, "Seconds that a cancelled replica has between SIGTERM and SIGKILL.")
     hang_timeout_s: float = _setting(

@@ -24,6 +24,7 @@ from trainshed.store.jobs import JobStore
 from trainshed.store.operations import OperationStore
 from trainshed.store.policies import PolicyStore
 from trainshed.store.projects import ProjectStore
+from trainshed.testing.fakes.queues import job_queue
 
 T = TypeVar("T")
 START = (2**62, "")
@@ -102,9 +103,7 @@ def test_an_unreadable_job_has_a_clear_error_and_lists_have_all_others(database:
         read += [found.id for found in page]
         before = (page[-1].created_us, page[-1].id)
     assert read + [found.id for found in page] == ["j5", "j2", "j0"]
-    assert [found.id for found in store.queued(limit=2)] == ["j0", "j2"]
-    assert [found.id for found in store.queued(limit=9)] == ["j0", "j2", "j5"]
-    assert [found.id for found in table.queue("shed", limit=3)] == ["j0", "j2", "j5"]
+    assert [number for number in range(6) if store.find("shed", f"j{number}")] == [0, 2, 5]
     found = table.page("shed", JobSearchQuery(), states=tuple(JobState), before=START, limit=2)
     assert [each.id for each in found] == ["j5", "j2"]
     counts = table.counts("shed", JobSearchQuery())
@@ -183,10 +182,6 @@ class TestJobTable:
         assert [found.id for found in table.failed_since("shed", 103, limit=2)] == ["j9", "j6"]
         assert table.failed_since("other", 0, limit=2) == []
 
-    def test_the_queue_is_told_in_its_order(self, table: JobSearchStore, database: Database) -> None:
-        JobStore(database).add(job("urgent", created_us=99, priority=5), [])
-        assert [found.id for found in table.queue("shed", limit=3)] == ["urgent", "J_1", "j2"]
-
     def test_those_that_ended_since_are_counted(self, table: JobSearchStore) -> None:
         assert table.ended_since("shed", 103) == {JobState.FAILED: 3}
         assert table.ended_since("shed", 110) == {}
@@ -254,13 +249,14 @@ class TestJobs:
         store.add(job("late", created_us=3), [])
         store.add(job("urgent", created_us=4, priority=5), [])
         store.record(store.get("shed", "gone").to(JobState.PREPARING, now_us=9))
-        queue = store.queued(limit=10)
-        assert [queued.id for queued in queue] == ["urgent", "early", "late"]
-        assert [store.ahead_of(queued) for queued in queue] == [0, 1, 2]
-        places = store.positions([*queue, store.get("shed", "gone")])
-        assert places == {("shed", "urgent"): 1, ("other", "early"): 2, ("shed", "late"): 3}
-        assert store.positions([store.get("shed", "late")]) == {("shed", "late"): 3}
-        assert store.positions([]) == {}
+        queue = job_queue(store)
+        assert [queued.id for queued in queue.order("local")] == ["urgent", "early", "late"]
+        places = {("shed", "urgent"): 1, ("other", "early"): 2, ("shed", "late"): 3}
+        jobs = [store.get(project, name) for project, name in places]
+        assert queue.positions([*jobs, store.get("shed", "gone")]) == places
+        assert queue.positions([store.get("shed", "late")]) == {("shed", "late"): 3}
+        assert queue.positions([]) == {}
+        assert queue.next_of("shed", ["local"], limit=9) == [("urgent", 1), ("late", 3)]
         assert [active.id for active in store.active()] == ["gone"]
 
     def test_a_failure_is_read_as_it_was_written(self, store: JobStore) -> None:
@@ -400,13 +396,12 @@ def test_jobs_are_in_the_order_of_their_creation_whatever_the_clock_says(databas
     search = JobSearchStore(database)
     found = search.page("shed", JobSearchQuery(), states=list(JobState), before=START, limit=9)
     assert [each.id for each in found] == ["a", "b", "c", "d", "e"]
-    assert [each.id for each in store.queued(limit=9)] == ["e", "d", "c", "b", "a"]
-    assert [each.id for each in search.queue("shed", limit=9)] == ["e", "d", "c", "b", "a"]
-    assert [store.ahead_of(each) for each in store.queued(limit=9)] == [0, 1, 2, 3, 4]
-    assert store.ahead_of(first) == 4
+    queue = job_queue(store)
+    assert [each.id for each in queue.order("local")] == ["e", "d", "c", "b", "a"]
+    assert queue.positions([first]) == {("shed", "a"): 5}
     store.record(store.get("shed", "c").to(JobState.CANCELLED, now_us=4 * hour_us))
-    assert [store.ahead_of(each) for each in store.queued(limit=9)] == [0, 1, 2, 3]
-    assert JobStore(database).positions(store.queued(limit=9)) == store.positions(store.queued(limit=9))
+    assert [each.id for each in queue.order("local")] == ["e", "d", "b", "a"]
+    assert job_queue(JobStore(database)).order("local") == queue.order("local")
 
 
 def test_operations_are_in_the_order_of_their_creation_whatever_the_clock_says(database: Database) -> None:

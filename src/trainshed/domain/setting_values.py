@@ -11,7 +11,7 @@ from trainshed.errors import CannotProceedError
 _POSITIVE = (
     *("poll_s", "grace_s", "log_limit_mb", "body_limit_mb", "max_connections", "max_connections_per_address"),
     *("predict_timeout_s", "load_timeout_s", "sleep_after_s", "backup_interval_s", "backup_count"),
-    *("ray_cpu_share", "ray_memory_share"),
+    *("ray_cpu_share", "ray_memory_share", "usage_half_life_s"),
 )
 _CHOICES = {
     "warm_start": ("auto", "off"),
@@ -28,9 +28,13 @@ def check_values(values: Mapping[str, Any]) -> None:
         if (value := values[name]) not in choices:
             known = f"{', '.join(choices[:-1])} or {choices[-1]}"
             raise CannotProceedError(f"The setting {name} is {value!r}; it must be {known}.")
-    for name in ("slots", "hang_timeout_s"):
+    for name in ("slots", "hang_timeout_s", "max_passed_over_s"):
         if not 0 <= values[name] < math.inf:
             raise CannotProceedError(f"The setting {name} is {values[name]}; it can't be negative.")
+    if not 0 <= values["single_replica_share"] < 1:
+        raise CannotProceedError(
+            f"The setting single_replica_share is {values['single_replica_share']}; it must be 0 or more, but under 1."
+        )
     for name in ("port", "tls_port"):
         if not 0 <= values[name] <= 65_535:
             raise CannotProceedError(f"The setting {name} is {values[name]}; ports go from 0 to 65535.")

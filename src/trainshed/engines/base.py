@@ -113,7 +113,8 @@ class Reserved:
 class Pending:
     """There is no capacity now."""
 
-    blocks_queue: bool = True  #: later gangs wait too, so that this one does not starve
+    blocks_queue: bool = True  #: it could fit: it waits for others to end, and is passed over if a later one starts
+    full: bool = False  #: no other gang fits either
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +128,13 @@ class Outage:
 class Engine(Protocol):
     """Runs gangs. Raises only `EngineUnavailableError`."""
 
-    def reserve(self, gang: GangRequest, others: Sequence[GangRequest]) -> Reserved | Pending:
-        """Request capacity for a whole gang. `others` have theirs already. Returns immediately. Idempotent."""
+    def reserve(
+        self, gang: GangRequest, others: Sequence[GangRequest], ahead: Sequence[GangRequest] = ()
+    ) -> Reserved | Pending:
+        """Request capacity for a whole gang. `others` have theirs already. Returns immediately. Idempotent.
+
+        The gangs `ahead` wait for theirs, and nothing may overtake them: they get what becomes free.
+        """
 
     def pending_reason(self, gang: GangRequest, others: Sequence[GangRequest]) -> str:
         """Why a gang is pending, to end a sentence. Requests nothing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,6 +37,15 @@ class QueueStatus(Protocol):
 
     def pending_reason(self, job: Job) -> str:
         """Return what capacity the job at the head of the queue waits for, as the end of a sentence."""
+
+    def positions(self, jobs: Iterable[Job]) -> Mapping[tuple[str, str], int]:
+        """Return the queue positions, 1 for the head, of the queued ones among these jobs, by project and id.
+
+        Reads no row.
+        """
+
+    def next_of(self, project: str, *, limit: int) -> Sequence[tuple[str, int]]:
+        """Return ids and positions of the next queued jobs of a project, on any engine."""
 
     def outage(self, job: Job) -> str:
         """Return a sentence about an outage of the job's engine. Returns "" if there is none."""

@@ -69,11 +69,6 @@ class JobSearchStore:
         with self._database.read() as tx:
             return read_page(tx, QUERY["failed_since"], values, job_from_row, limit=limit).values
 
-    def queue(self, project: str, *, limit: int) -> Sequence[Job]:
-        """Queued jobs, in the order of their admission."""
-        with self._database.read() as tx:
-            return read_page(tx, QUERY["queue"], {"project": project}, job_from_row, limit=limit).values
-
     def ended_since(self, project: str, since_us: int) -> Mapping[JobState, int]:
         """The number of jobs that SUCCEEDED and FAILED since that time."""
         with self._database.read() as tx:

@@ -15,12 +15,11 @@ from trainshed.domain.jobs.failure import Failure
 from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
 from trainshed.domain.jobs.states import TERMINAL_STATES, JobState
 from trainshed.domain.jobs.workload import Workload, parse_workload, workload_body
-from trainshed.domain.names import LOCAL_ENGINE
 from trainshed.errors import AlreadyExistsError, NotFoundError, WriteConflictError
 from trainshed.node.crashpoints import crashpoint
 from trainshed.store.database import Database, Transaction, is_duplicate, load_queries, storable
 from trainshed.store.group_commit import GroupCommit
-from trainshed.store.queue_order import QueueOrder
+from trainshed.store.queue_index import JobKey, QueueIndex, QueueSnapshot
 from trainshed.store.rows import ReadRows, parse_row, read_page, read_rows
 
 QUERY = load_queries("jobs")
@@ -31,13 +30,13 @@ MAX_KEPT_CHARACTERS = 4096  #: of a stored workload; a longer one is parsed at e
 class JobStore:
     """Rows of jobs. Each write is one transaction, which holds a job together with the events of its transition.
 
-    Positions in the queue are right as long as all writes go through one store.
+    What it knows of the queue is right as long as all writes go through one store.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._group_commit = GroupCommit(database)
-        self._queue_order = QueueOrder(database)
+        self._queue_index = QueueIndex(database)
 
     def add(self, job: Job, events: Iterable[JobEvent]) -> Job:
         """Store a new job. Concurrent calls share a commit.
@@ -47,7 +46,7 @@ class JobStore:
         row, history, added = _values(job), _event_values(job, events), job
 
         try:
-            with self._queue_order.change() as put_in_order:
+            with self._queue_index.change() as put_in_index:
 
                 def insert(tx: Transaction) -> None:
                     nonlocal added
@@ -55,7 +54,7 @@ class JobStore:
                     tx.run_many(QUERY["insert_event"], history)
                     [stored] = tx.rows(QUERY["order_of"], {"project": job.project, "id": job.id})
                     added = replace(job, order_us=stored["order_us"])
-                    put_in_order(added)
+                    put_in_index(added)
                     crashpoint("job.create.before_commit")
 
                 self._group_commit.run(insert)
@@ -80,6 +79,12 @@ class JobStore:
             raise NotFoundError(f"There is no job {job_id} in project {project}.")
         return job_from_row(rows[0])
 
+    def find(self, project: str, job_id: str) -> Job | None:
+        """The job. Returns None if it does not exist, or if its row is unreadable, which is logged once."""
+        with self._database.read() as tx:
+            rows = tx.rows(QUERY["get_job"], {"project": project, "id": job_id})
+        return next(iter(read_rows(rows, job_from_row).values), None)
+
     def keys(self) -> set[tuple[str, str]]:
         """Project and id of all jobs."""
         with self._database.read() as tx:
@@ -87,11 +92,11 @@ class JobStore:
 
     def record(self, job: Job, events: Iterable[JobEvent] = ()) -> Job:
         """Write a changed job. Raises `WriteConflictError` if the row changed since it was read."""
-        with self._queue_order.change() as put_in_order, self._database.write() as tx:
+        with self._queue_index.change() as put_in_index, self._database.write() as tx:
             if tx.run(QUERY["update_job"], _values(job)) == 0:
                 raise WriteConflictError(f"Job {job.id} was changed by someone else; read it again.")
             _write_events(tx, job, events)
-            put_in_order(job)
+            put_in_index(job)
         return replace(job, generation=job.generation + 1)
 
     def tell(self, job: Job, *events: JobEvent) -> None:
@@ -126,21 +131,25 @@ class JobStore:
             row["runtime"] == runtime for row in active.unreadable
         )
 
-    def queued(self, *, limit: int, engine: str = LOCAL_ENGINE) -> Sequence[Job]:
-        """The head of an engine's queue, by priority, then age. Unreadable jobs are left out."""
-        with self._database.read() as tx:
-            return read_page(tx, QUERY["queued_jobs"], {"engine": engine}, job_from_row, limit=limit).values
+    def queued(self, engine: str) -> QueueSnapshot:
+        """The queued jobs of an engine, also those whose rows are unreadable. Reads no row."""
+        return self._queue_index.snapshot(engine)
 
-    def ahead_of(self, job: Job) -> int:
-        """The number of queued jobs of the same engine before this one. Reads no row."""
-        [ahead] = self._queue_order.ahead_of([job])
-        return ahead
+    def queue_version(self, engine: str) -> int:
+        """The version that `queued` would have now. Reads no row."""
+        return self._queue_index.version(engine)
 
-    def positions(self, jobs: Iterable[Job]) -> Mapping[tuple[str, str], int]:
-        """Queue positions, 1 for the head, of the queued ones among these jobs, by project and id. Reads no row."""
-        queued = [job for job in jobs if job.state is JobState.QUEUED]
-        ahead = self._queue_order.ahead_of(queued)
-        return {(job.project, job.id): before + 1 for job, before in zip(queued, ahead, strict=True)}
+    def pass_over(self, engine: str, keys: Iterable[JobKey], *, time_us: int) -> None:
+        """Record that queued jobs of an engine were passed over, unless that is recorded already."""
+        passed_over = dict.fromkeys(keys, time_us)
+        if not passed_over:
+            return
+        with self._database.write() as tx:
+            tx.run_many(
+                QUERY["pass_over"],
+                [{"project": project, "id": job_id, "time_us": time_us} for project, job_id in passed_over],
+            )
+        self._queue_index.mark_passed_over(engine, passed_over)
 
     def events(self, project: str, job_id: str) -> Sequence[JobEvent]:
         with self._database.read() as tx:
@@ -176,6 +185,7 @@ def _parse_job(row: Mapping[str, Any]) -> Job:
         "labels": orjson.loads(row["labels"]),
         "state": JobState(row["state"]),
         "failure": Failure.parse(json.loads(row["failure"])) if row["failure"] else None,
+        "user": values.pop("user_name"),
     }
     return Job(**values)
 
@@ -208,6 +218,9 @@ def _values(job: Job) -> dict[str, Any]:
         "ended_us": job.ended_us,
         "failure": json.dumps(job.failure.body()) if job.failure else None,
         "generation": job.generation,
+        "user_name": job.user,
+        "replicas": job.replicas,
+        "passed_over_us": job.passed_over_us,
     }
 
 

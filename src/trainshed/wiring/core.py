@@ -85,6 +85,7 @@ def build_core(home: Home, settings: Settings, database: Database) -> Core:
             warm if settings.warm_start == "auto" else None,
             slots=settings.slots,
             passed=settings.passed_variables,
+            single_replica_share=settings.single_replica_share,
         ),
         machine=MachineMetrics(partial(sample_machine, home.path), cpus=cpus),
         machines=MachineTypes.read(home.file_settings().get("machines", {})),

@@ -15,10 +15,13 @@ from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.credentials import RemoteCredentials
 from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
 from trainshed.control.jobs.local_attempt import LocalAttemptBuilder
+from trainshed.control.jobs.queue import JobQueue
+from trainshed.control.jobs.usage_ledger import UsageLedger
 from trainshed.control.uri_resolver import UriResolver
 from trainshed.domain.jobs.batch_prediction import BATCH_PREDICTION, BatchPrediction
 from trainshed.domain.jobs.gang import shortfall
 from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.queue_order import QueuePolicy
 from trainshed.domain.jobs.training import TRAINING, TRAINING_IN_CONTAINERS
 from trainshed.domain.models.version import HOSTED_CONTAINER, HOSTED_VERSION
 from trainshed.domain.names import LOCAL_ENGINE, RAY_ENGINE
@@ -26,6 +29,7 @@ from trainshed.engines.base import AttemptSpec
 from trainshed.engines.local.engine import SLOTS_PER_CORE
 from trainshed.proxy.node_endpoint import NodeEndpoint
 from trainshed.runtimes.uv import find_uv
+from trainshed.store.slot_usage import SlotUsageStore
 from trainshed.wiring.core import Core
 from trainshed.wiring.ray import RayDependencies, RayIntegration
 
@@ -94,6 +98,7 @@ def build_job_plane(
         engine=core.engine,
         prepare=prepare,
         supports=frozenset({TRAINING, TRAINING_IN_CONTAINERS, BATCH_PREDICTION, HOSTED_VERSION, HOSTED_CONTAINER}),
+        uniform_slots=True,
         shortfall=partial(shortfall, cpus=core.cpus, machines=core.machines),
     )
     registry = EngineRegistry(
@@ -107,10 +112,16 @@ def build_job_plane(
         gang=builder.gang,
         max_launches=(core.settings.slots or SLOTS_PER_CORE * core.cpus) + MAX_REMOTE_LAUNCHES,
         poll_s=core.settings.poll_s,
+        queue=_job_queue(core),
         check=core.database.check_fence,
         give_up=lambda: os.kill(os.getpid(), signal.SIGTERM),
     )
     return JobPlane(builder=builder, registry=registry, ray=ray, control=control)
+
+
+def _job_queue(core: Core) -> JobQueue:
+    policy = QueuePolicy(half_life_s=core.settings.usage_half_life_s, max_passed_over_s=core.settings.max_passed_over_s)
+    return JobQueue(core.jobs, policy, UsageLedger(policy, SlotUsageStore(core.database)))
 
 
 def _local_buckets(core: Core) -> Callable[[str], Iterable[str]]:

@@ -76,6 +76,7 @@ class RayIntegration:
             strategy=settings.ray_placement.upper(),
             machines=deps.machines,
             shares=shares,
+            single_replica_share=settings.single_replica_share,
         )
         self._engine = RayEngine(placement, deps.supervisors, self._bridge, gangs=deps.home.bridge_folder / "gangs")
         builder = RemoteAttemptBuilder(

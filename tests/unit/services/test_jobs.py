@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ from trainshed.store.policies import PolicyStore
 from trainshed.testing.fakes.attempts import FakeAttempts
 from trainshed.testing.fakes.databases import migrated_database
 from trainshed.testing.fakes.deployments import FakeDeployments
+from trainshed.testing.fakes.queues import job_queue
 from trainshed.testing.workloads.bucket_objects import uri_checker
 
 BUCKETS = {"in-cloud": "shed", "mine": "shed", "theirs": "other-shed"}
@@ -64,8 +65,15 @@ class TwoRuntimes:
 class IdleScheduler:
     """A `Scheduler` that starts nothing, with every engine that is named. `woken` counts its wakeups."""
 
-    def __init__(self) -> None:
+    def __init__(self, jobs: JobStore) -> None:
         self.woken = 0
+        self.queue = job_queue(jobs)
+
+    def positions(self, jobs: Iterable[Job]) -> Mapping[tuple[str, str], int]:
+        return self.queue.positions(jobs)
+
+    def next_of(self, project: str, *, limit: int) -> Sequence[tuple[str, int]]:
+        return self.queue.next_of(project, ("local", "far"), limit=limit)
 
     def wake(self) -> None:
         self.woken += 1
@@ -89,7 +97,7 @@ class Shed:
     def __init__(self, database: Database, folder: Path) -> None:
         self.store = JobStore(database)
         self.policies = Policies(PolicyStore(database), JOBS, self.store.get)
-        self.scheduler = IdleScheduler()
+        self.scheduler = IdleScheduler(self.store)
         self.attempts = FakeAttempts()
         self.now = 1_000_000
         checks = JobChecks(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from trainshed.store.jobs import JobStore
 from trainshed.store.models import ModelStore
 from trainshed.testing.fakes.attempts import FakeAttempts
 from trainshed.testing.fakes.databases import migrated_database
+from trainshed.testing.fakes.queues import job_queue
 
 HOUR_US = 3_600_000_000
 NOW_US = 1_763_000_000_000_000
@@ -66,6 +67,15 @@ SUMMARY = {
 class FullMachine:
     """A `QueueStatus` of a machine without a free slot."""
 
+    def __init__(self, jobs: JobStore) -> None:
+        self._queue = job_queue(jobs)
+
+    def positions(self, jobs: Iterable[Job]) -> Mapping[tuple[str, str], int]:
+        return self._queue.positions(jobs)
+
+    def next_of(self, project: str, *, limit: int) -> Sequence[tuple[str, int]]:
+        return self._queue.next_of(project, ("local",), limit=limit)
+
     def pending_reason(self, job: Job) -> str:
         return "0 of this machine's 8 places are free"
 
@@ -88,7 +98,7 @@ class Project:
             machine=MachineMetrics(lambda: self.machine, cpus=4),
             routes=self.routes,
             metrics=self.metrics,
-            queue_status=FullMachine(),
+            queue_status=FullMachine(self.jobs),
         )
         reports = JobReports(attempts=self.attempts, progress=self.attempts, failures=Failures(Home(folder)))
         rows = OverviewStores(jobs=self.jobs, job_search=JobSearchStore(database), models=self.models)

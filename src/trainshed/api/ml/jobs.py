@@ -21,7 +21,8 @@ _NO_FIELDS = message({})
 async def create(request: Request) -> Response:
     read_query(request)
     body = await read_json_object(request)
-    return json_response(await run_in_threadpool(services(request).jobs.create, project(request), body))
+    user = principal(request).user
+    return json_response(await run_in_threadpool(services(request).jobs.create, project(request), body, user=user))
 
 
 async def get(request: Request) -> Response:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 from trainshed.background import BackgroundLoop, PassFailures
 from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
+from trainshed.control.jobs.queue import JobQueue
+from trainshed.control.jobs.queue_walk import QueueWalk
+from trainshed.control.jobs.usage_ledger import UsageLedger, slots_in_use
 from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
+from trainshed.domain.jobs.queue_order import QueuedJob, QueuePolicy
 from trainshed.domain.jobs.reconcile import (
     CancelAttempt,
     ObservedAttempt,
@@ -31,6 +35,7 @@ from trainshed.engines.base import Outage
 from trainshed.errors import CannotProceedError, EngineUnavailableError, TrainshedError, WriteConflictError
 from trainshed.node.crashpoints import crashpoint
 from trainshed.store.jobs import JobStore
+from trainshed.store.queue_index import JobKey
 
 LOG = logging.getLogger("trainshed.control.jobs.controller")
 
@@ -38,7 +43,7 @@ IDLE_INTERVAL_S = 5.0  #: between passes when nothing runs; a new job or a cance
 RESYNC_INTERVAL_S = 1.0  #: between reads of all rows while jobs run and nothing changes
 RETRY_INTERVAL_S = 1.0  #: before a failed launch is tried again
 MAX_LAUNCH_ATTEMPTS = 3  #: attempts to launch on an unavailable engine before the job fails
-MAX_QUEUED_PER_READ = 8  #: queued jobs per read
+MAX_PASSED_OVER = 100  #: jobs that one pass records as passed over
 
 
 class JobController:
@@ -55,15 +60,18 @@ class JobController:
         gang: Callable[[Job], base.GangRequest],
         max_launches: int,
         poll_s: float,
+        queue: JobQueue | None = None,
         clock: Callable[[], int] = now_us,
         check: Callable[[], None] = lambda: None,
         give_up: Callable[[], None] = lambda: None,
     ) -> None:
         """`gang` returns the gang request of a job's current attempt. `max_launches` limits concurrent launches.
 
-        `check` runs before each pass. If it raises `CannotProceedError`, the loop ends and `give_up` is called once.
+        `queue` has the order of queued jobs. None: one with the default policy, whose usage nobody stores. `check` runs
+        before each pass. If it raises `CannotProceedError`, the loop ends and `give_up` is called once.
         """
         self._jobs = jobs
+        self._queue = queue or JobQueue(jobs, QueuePolicy(), UsageLedger(QueuePolicy(), clock=clock), clock=clock)
         self._registry = registry
         self._gang = gang
         self._outage_notices = OutageNotices(jobs)
@@ -97,6 +105,7 @@ class JobController:
         """
         self._loop.join()
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._queue.ledger.write()
 
     def _checked_step(self) -> float:
         """Run one pass, if this server may act, and wait while nothing changes. Returns the seconds to the next one."""
@@ -131,6 +140,7 @@ class JobController:
         """
         self._failures, self._wrote = PassFailures(LOG, "job.step_failed"), False
         active = self._jobs.active_rows()
+        self._queue.ledger.accrue(slots_in_use(active))
         self._outage_notices.forget(active.values)
         busy = bool(active.values)
         unreadable = {(row["project"], row["id"]) for row in active.unreadable}
@@ -140,6 +150,7 @@ class JobController:
             except EngineUnavailableError as exc:  # other engines go on
                 LOG.warning("engine.unavailable engine=%s reason=%s", name, exc)
                 busy = True
+        self._queue.ledger.write_if_due()
         if not self._wrote:
             self._failures.raise_outage()
         return busy or bool(self._failures)
@@ -205,6 +216,14 @@ class JobController:
         gangs = [self._gang(other) for other in self._jobs.active() if other.engine == job.engine]
         return self._registry.of(job).engine.pending_reason(self._gang(_admitted(job, self._clock())), gangs)
 
+    def positions(self, jobs: Iterable[Job]) -> Mapping[JobKey, int]:
+        """Return the queue positions, 1 for the head, of the queued ones among these jobs, by project and id."""
+        return self._queue.positions(jobs)
+
+    def next_of(self, project: str, *, limit: int) -> Sequence[tuple[str, int]]:
+        """Return ids and positions of the next queued jobs of a project."""
+        return self._queue.next_of(project, self._registry.table, limit=limit)
+
     def outage(self, job: Job) -> str:
         """Return a sentence about the outage of a job's engine. Returns "" if there is none."""
         outage = self._registry.of(job).engine.outage()
@@ -217,30 +236,46 @@ class JobController:
     def _admit(self, name: str, registered: RegisteredEngine, gangs: list[base.GangRequest]) -> list[base.GangRequest]:
         """Admit queued jobs in order while the engine reserves capacity for the whole gang. Extends `gangs`.
 
-        The first pending gang blocks those behind it, so that small jobs never starve a large one. Only a gang that can
-        never fit blocks none. The database write is the admission: after a write conflict the job stays queued. One
-        whose write fails stays queued too, and loses its reservation. Returns the gangs that wait for one.
+        A gang that waits is passed over by later ones that fit, until it is overdue: then nothing overtakes it. A gang
+        that can never fit is passed over always. The database write is the admission: after a write conflict the job
+        stays queued. One whose write fails stays queued too, and loses its reservation. Returns the gangs that wait for
+        one.
         """
+        walk = QueueWalk(uniform_slots=registered.uniform_slots)
         pending: list[base.GangRequest] = []
-        left = 0  # jobs that stay at the head of the queue
-        while jobs := self._jobs.queued(engine=name, limit=left + MAX_QUEUED_PER_READ)[left:]:
-            for job in jobs:
-                admitted = _admitted(job, self._clock())
-                if (gang := self._gang_of(admitted)) is None:
-                    left += 1
-                    continue
-                result = registered.engine.reserve(gang, gangs)
-                if isinstance(result, base.Reserved):
-                    with self._isolated(job):
-                        if self._admit_one(admitted):
-                            gangs.append(gang)
-                            continue
-                if job.name not in self._failures.names:
-                    pending.append(gang)
-                left += 1
-                if isinstance(result, base.Pending) and result.blocks_queue:
-                    return pending
+        now = self._clock()
+        for queued in self._queue.order(name):
+            if walk.cannot_fit(queued):
+                continue
+            if (job := self._queued_job(queued)) is None or (gang := self._gang_of(_admitted(job, now))) is None:
+                continue
+            result = registered.engine.reserve(gang, gangs, walk.ahead)
+            if isinstance(result, base.Reserved):
+                with self._isolated(job):
+                    if self._admit_one(_admitted(job, now)):
+                        gangs.append(gang)
+                        self._queue.ledger.admit((job.project, job.user), job.replicas)
+                        walk.note_start()
+                        continue
+            if job.name not in self._failures.names:
+                pending.append(gang)
+            if isinstance(result, base.Pending) and result.blocks_queue:
+                walk.wait(queued, gang, overdue=queued.is_overdue(self._queue.policy, now))
+                if result.full or walk.is_over:
+                    break
+        self._record_passed_over(name, walk.passed_over, now)
         return pending
+
+    def _queued_job(self, queued: QueuedJob) -> Job | None:
+        """Return the job, if it is still queued and its row is readable."""
+        job = self._jobs.find(queued.project, queued.id)
+        return job if job is not None and job.state is JobState.QUEUED else None
+
+    def _record_passed_over(self, engine: str, passed_over: Sequence[JobKey], now: int) -> None:
+        try:
+            self._jobs.pass_over(engine, passed_over[:MAX_PASSED_OVER], time_us=now)
+        except TrainshedError as exc:  # a later pass finds them again
+            LOG.warning("queue.not_recorded engine=%s reason=%s", engine, exc)
 
     def _admit_one(self, job: Job) -> bool:
         message = "Waiting for job to be provisioned."

@@ -26,6 +26,7 @@ class RegisteredEngine:
     prepare: Callable[[Job], base.AttemptSpec]  #: builds the attempt spec of a job; may block for minutes
     supports: frozenset[str]  #: the workloads that it supports, by their `what`
     gpus: bool = False  #: whether its nodes may have GPUs
+    uniform_slots: bool = False  #: whether only the number of replicas decides if a gang fits
     shortfall: Callable[[Training], str] = lambda training: ""  #: what a gang gets less of; "" if nothing
     unavailable_reason: str = ""  #: why no new job may use it, with a remedy; empty if jobs may
 

@@ -32,6 +32,9 @@ class Job:
     ended_us: int | None = None
     failure: Failure | None = None  #: why it failed or was cancelled
     generation: int = 1  #: incremented by each write; the etag encodes it
+    user: str = ""  #: who submitted it
+    replicas: int = 1  #: of its gang
+    passed_over_us: int | None = None  #: when a job behind it in the queue first started before it
     order_us: int = field(default=0, compare=False)  #: position in the order of creation; assigned by the store
 
     @property

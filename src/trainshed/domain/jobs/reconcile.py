@@ -45,18 +45,36 @@ class ObservedAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slots:
-    """Slots for replicas on one machine."""
+    """Slots for replicas on one machine. Some may be kept for jobs of one replica."""
 
     slots: int
     taken: int  #: by gangs that were admitted already
+    singles: int = 0  #: of these, by jobs of one replica
+    kept: int = 0  #: for jobs of one replica
 
     @property
     def free(self) -> int:
-        return max(0, self.slots - self.taken)
+        return max(0, self.slots - self._by_gangs - self.singles)
+
+    @property
+    def free_for_gangs(self) -> int:
+        return max(0, self.slots - self.kept - self._taken_from_gangs)
+
+    @property
+    def _by_gangs(self) -> int:
+        """Slots that gangs of several replicas take. One that is larger than what they may have leaves the rest."""
+        return min(self.taken - self.singles, self.slots - self.kept)
+
+    @property
+    def _taken_from_gangs(self) -> int:
+        """Taken slots that are not kept. Jobs of one replica take the kept ones first."""
+        return self._by_gangs + max(0, self.singles - self.kept)
 
     def fits(self, size: int) -> bool:
-        """Whether a gang of this size may start. A gang with more replicas than slots gets an empty machine."""
-        return size <= self.free or self.taken == 0
+        """Whether a gang of this size may start. A larger one than gangs may have gets all slots but the kept ones."""
+        if size == 1:
+            return self.free > 0 or self.taken == 0
+        return size <= self.free_for_gangs or self._taken_from_gangs == 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,31 +54,41 @@ class LocalEngine:
         *,
         slots: int = 0,
         passed: Collection[str] = (),
+        single_replica_share: float = 0.0,
     ) -> None:
         """`warm` has the modules to preload for jobs of an interpreter. None: every job starts cold.
 
-        `slots` is the maximum number of replicas that run at once. 0: four for each core. `passed` are variables of the
-        server that user code gets besides those on the list.
+        `slots` is the maximum number of replicas that run at once. 0: four for each core. `single_replica_share` of
+        them are kept for jobs of one replica. `passed` are variables of the server that user code gets besides those on
+        the list.
         """
         self._home = home
         self._uv = uv
         self._slots = slots or SLOTS_PER_CORE * (os.cpu_count() or 1)
         self._passed = passed
+        self._kept = int(self._slots * single_replica_share)
         self.warm = WarmProcesses(home, modules=warm or {}, ship=self.ship, passed=passed)
         self._node: Path | None = None
         self._views: dict[Path, _JournalView] = {}
         self._lock = threading.Lock()
 
-    def reserve(self, gang: GangRequest, others: Sequence[GangRequest]) -> Reserved | Pending:
-        """A gang starts as a whole or waits. The others' slots are taken; nothing is recorded here."""
-        return Reserved() if self._slots_of(others).fits(len(gang.machines)) else Pending()
+    def reserve(
+        self, gang: GangRequest, others: Sequence[GangRequest], ahead: Sequence[GangRequest] = ()
+    ) -> Reserved | Pending:
+        """A gang starts as a whole or waits. Slots of the others and of those ahead are taken; nothing is recorded."""
+        slots = self._slots_of((*others, *ahead))
+        return Reserved() if slots.fits(len(gang.machines)) else Pending(full=slots.free == 0)
 
     def pending_reason(self, gang: GangRequest, others: Sequence[GangRequest]) -> str:
         slots = self._slots_of(others)
-        return f"{slots.free} of this machine's {slots.slots} places are free"
+        reason = f"{slots.free} of this machine's {slots.slots} places are free"
+        if len(gang.machines) > 1 and slots.free_for_gangs < slots.free:
+            reason += f", {slots.free - slots.free_for_gangs} of them only for jobs of one replica"
+        return reason
 
     def _slots_of(self, others: Sequence[GangRequest]) -> Slots:
-        return Slots(slots=self._slots, taken=sum(len(each.machines) for each in others))
+        sizes = [len(each.machines) for each in others]
+        return Slots(slots=self._slots, taken=sum(sizes), singles=sizes.count(1), kept=self._kept)
 
     def reservations(self) -> Collection[Path]:
         """Empty: the rows of jobs are the only record."""

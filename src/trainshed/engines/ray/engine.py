@@ -68,6 +68,7 @@ class PlacementConfig:
     strategy: str  #: PACK or SPREAD
     machines: MachineTypes
     shares: ResourceShares
+    single_replica_share: float = 0.0  #: of the cores, kept for jobs of one replica
 
     @property
     def name(self) -> str:
@@ -126,16 +127,23 @@ class RayEngine:
 
     # -- reservations
 
-    def reserve(self, gang: GangRequest, others: Sequence[GangRequest]) -> Reserved | Pending:
+    def reserve(
+        self, gang: GangRequest, others: Sequence[GangRequest], ahead: Sequence[GangRequest] = ()
+    ) -> Reserved | Pending:
         """Request a placement group for the gang, if it has none yet.
 
         A gang that can't fit does not block the queue. Nor does one that fits, while Ray places it: so later
-        gangs are placed meanwhile.
+        gangs are placed meanwhile. Nothing is requested behind gangs that nothing may overtake: Ray would place
+        what fits first.
         """
+        if ahead:
+            return Pending(full=True)
         try:
             bundles = self._config.bundles(gang.machines, gang.gpus)
         except InvalidArgumentError:
             return Pending(blocks_queue=False)
+        if self._must_leave_kept_share(gang.folder, bundles):
+            return Pending()
         self._record(gang.folder)
         with self._lock:
             reservation = self._reservations[gang.folder]
@@ -147,6 +155,20 @@ class RayEngine:
             being_placed = self._is_being_placed(reservation)
         status = self._status
         return Pending(blocks_queue=not status.reachable or (_fits_empty_cluster(bundles, status) and not being_placed))
+
+    def _must_leave_kept_share(self, attempt: Path, bundles: Bundles) -> bool:
+        """Whether a gang of several replicas would, beside others, take cores that are kept for jobs of one replica.
+
+        One that needs more than all other cores is only requested when no other gang has a placement group.
+        """
+        if len(bundles) == 1 or not self._config.single_replica_share or not self._status.reachable:
+            return False
+        with self._lock:
+            if attempt in self._reservations:
+                return False
+            others = sum(_cpus(each.bundles) for each in self._reservations.values() if len(each.bundles) > 1)
+        total = sum(node.total.get("CPU", 0.0) for node in _nodes(self._status))
+        return others > 0 and others + _cpus(bundles) > total * (1 - self._config.single_replica_share)
 
     def _is_being_placed(self, reservation: _Reservation) -> bool:
         """Whether a gang waits only for Ray: it fits beside all known reservations, and has not waited long."""
@@ -287,6 +309,10 @@ def _nodes(status: ClusterStatus) -> list[NodeCapacity]:
     return [
         NodeCapacity(host=node.host, total=node.total, free=node.free or None) for node in status.nodes if node.alive
     ]
+
+
+def _cpus(bundles: Bundles) -> float:
+    return sum(bundle.get("CPU", 0.0) for bundle in bundles.values())
 
 
 def _fits_empty_cluster(bundles: Bundles, status: ClusterStatus) -> bool:

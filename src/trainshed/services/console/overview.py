@@ -123,9 +123,16 @@ class Overview:
 
     def _queued(self, project: str) -> list[tuple[Job, str]]:
         """Return the next queued jobs with their pending reasons."""
-        jobs = self._stores.job_search.queue(project, limit=MAX_JOBS)
-        positions, queue_status = self._stores.jobs.positions(jobs), self._live.queue_status
-        return [(job, waiting_reason(job, positions.get((job.project, job.id), 1) - 1, queue_status)) for job in jobs]
+        queue_status = self._live.queue_status
+        found = [
+            (self._stores.jobs.find(project, job_id), position)
+            for job_id, position in queue_status.next_of(project, limit=MAX_JOBS)
+        ]
+        return [
+            (job, waiting_reason(job, position - 1, queue_status))
+            for job, position in found
+            if job is not None and job.state is JobState.QUEUED
+        ]
 
     def _models(self, project: str, versions: Sequence[VersionSummary]) -> Iterator[dict[str, Any]]:
         counts = Counter(each.model for each in versions)

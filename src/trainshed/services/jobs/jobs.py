@@ -72,7 +72,7 @@ class Jobs:
         self._reports = reports
         self._clock = clock
 
-    def create(self, project: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def create(self, project: str, body: Mapping[str, Any], *, user: str = "") -> dict[str, Any]:
         """Queue a new job. It is stored when this returns. Raises `AlreadyExistsError` for an id that was ever used."""
         request = read_job(body, self._checks.machines)
         engine = self._scheduler.choose_engine(request.labels, request.workload)
@@ -86,6 +86,8 @@ class Jobs:
             runtime=runtime,
             engine=engine,
             created_us=self._clock(),
+            user=user,
+            replicas=len(gang.gang(request.workload)),
         )
         job = self._store.add(job, _first_events(request, notes, job.created_us))
         self._scheduler.wake()
@@ -98,7 +100,7 @@ class Jobs:
         """Return the job with what the API has no field for: runtime, notes, progress, failure, history and more."""
         job = self._store.get(project, job_id)
         events = self._store.events(project, job_id)
-        ahead = self._store.ahead_of(job) if job.state is JobState.QUEUED else 0
+        ahead = self._scheduler.positions([job]).get((project, job_id), 1) - 1
         batch_progress = self._reports.attempts.batch_progress(job)
         notes = [event.message for event in events if event.kind is JobEventKind.NOTE]
         return {
@@ -262,11 +264,11 @@ class Jobs:
             )
 
     def _body(self, job: Job) -> dict[str, Any]:
-        position = self._store.ahead_of(job) + 1 if job.state is JobState.QUEUED else None
+        position = self._scheduler.positions([job]).get((job.project, job.id))
         return job_body(job, position, self._reports.attempts.batch_progress(job))
 
     def _bodies(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
-        positions = self._store.positions(jobs)
+        positions = self._scheduler.positions(jobs)
         return [
             job_body(job, positions.get((job.project, job.id)), self._reports.attempts.batch_progress(job))
             for job in jobs

@@ -30,8 +30,3 @@ select state, count(*) as found from jobs
 select * from jobs
  where project = :project and state = 'FAILED' and ended_us >= :since_us
  order by ended_us desc, id limit :limit;
-
--- queue
-select * from jobs
- where project = :project and state = 'QUEUED'
- order by priority desc, order_us, id limit :limit;

@@ -1,8 +1,9 @@
 -- SQLite uses the index of live jobs only where a query repeats the index's own condition, word for word.
 
 -- insert_job
-insert into jobs (project, id, body, labels, state, priority, attempt, runtime, engine, created_us, started_us, ended_us, failure, generation, order_us)
+insert into jobs (project, id, body, labels, state, priority, attempt, runtime, engine, created_us, started_us, ended_us, failure, generation, user_name, replicas, passed_over_us, order_us)
 values (:project, :id, :body, :labels, :state, :priority, :attempt, :runtime, :engine, :created_us, :started_us, :ended_us, :failure, 1,
+        :user_name, :replicas, :passed_over_us,
         (select case when max(order_us) > cast(:created_us as bigint) then max(order_us) + 1
                      else cast(:created_us as bigint) end from jobs));
 
@@ -34,13 +35,12 @@ select * from jobs
  where state in ('PREPARING', 'RUNNING', 'CANCELLING') and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING')
  order by order_us, id;
 
--- queued_jobs
-select * from jobs
- where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING') and engine = :engine
- order by priority desc, order_us, id, project limit :limit;
+-- pass_over
+update jobs set passed_over_us = :time_us
+ where project = :project and id = :id and state = 'QUEUED' and passed_over_us is null;
 
 -- queued_keys
-select engine, priority, order_us, id, project from jobs
+select engine, priority, order_us, id, project, user_name, replicas, passed_over_us from jobs
  where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING');
 
 -- insert_event

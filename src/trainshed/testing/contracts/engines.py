@@ -25,11 +25,12 @@ _ABSENT = ObservedAttempt(phase=AttemptPhase.ABSENT)
 class FakeEngine:
     """An engine that runs nothing: an attempt runs until the test finishes it. `down` makes all calls fail.
 
-    It has `slots` for replicas, and records who holds them.
+    It has `slots` for replicas, of which it keeps some for jobs of one replica, and records who holds them.
     """
 
-    def __init__(self, *, slots: int = 64) -> None:
+    def __init__(self, *, slots: int = 64, kept: int = 0) -> None:
         self.slots = slots
+        self.kept = kept
         self.down = False
         self.current_outage: Outage | None = None
         self.capacity: dict[Path, bool] = {}  #: gangs that requested capacity, and whether they have it
@@ -39,19 +40,23 @@ class FakeEngine:
         self._clock_us = itertools.count(1)
         self._lock = threading.Lock()
 
-    def reserve(self, gang: GangRequest, others: Sequence[GangRequest]) -> Reserved | Pending:
+    def reserve(
+        self, gang: GangRequest, others: Sequence[GangRequest], ahead: Sequence[GangRequest] = ()
+    ) -> Reserved | Pending:
         self._check()
         self.capacity.setdefault(gang.folder, False)
-        self.capacity[gang.folder] |= self._slots(others).fits(len(gang.machines))
+        slots = self._slots((*others, *ahead))
+        self.capacity[gang.folder] |= slots.fits(len(gang.machines))
         if self.capacity[gang.folder]:
             return Reserved()
-        return Pending(blocks_queue=len(gang.machines) <= self.slots)
+        return Pending(blocks_queue=len(gang.machines) <= self.slots, full=slots.free == 0)
 
     def pending_reason(self, gang: GangRequest, others: Sequence[GangRequest]) -> str:
         return f"{self._slots(others).free} of {self.slots} places are free"
 
     def _slots(self, others: Sequence[GangRequest]) -> Slots:
-        return Slots(slots=self.slots, taken=sum(len(each.machines) for each in others))
+        sizes = [len(each.machines) for each in others]
+        return Slots(slots=self.slots, taken=sum(sizes), singles=sizes.count(1), kept=self.kept)
 
     def reservations(self) -> Collection[Path]:
         return list(self.capacity)
