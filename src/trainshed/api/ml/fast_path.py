@@ -57,7 +57,9 @@ class FastPath:
         return self._services.predictions
 
     def remember(self, scope: Scope, target: PredictTarget) -> None:
-        """Remember the URL and the Host of a request that the route has accepted."""
+        """Remember the URL and the Host of a request that the route has accepted. A URL with a token is not kept."""
+        if b"access_token" in scope["query_string"]:
+            return
         for cache in (self._targets, self._hosts):
             if len(cache) >= MAX_REMEMBERED:
                 cache.clear()
