@@ -108,3 +108,26 @@ def test_the_content_of_an_object_is_whole_whatever_fields_says(server: RunningS
     assert send(server, "GET", f"{item}?alt=media&fields=name").body == b'{"x": 1}'
     assert send(server, "GET", f"/download{item}?alt=media&fields=name").body == b'{"x": 1}'
     assert send(server, "GET", f"{item}?fields=name").json == {"name": "a.json"}
+
+
+def test_a_project_has_a_number_too(server: RunningServer) -> None:
+    assert create(server, "numbered", content_encoding="gzip").status == 200
+    number = send(server, "GET", f"/v1/projects/{PROJECT}:getConfig").json["serviceAccountProject"]
+    found = send(server, "GET", f"/v1/projects/{number}/models/numbered")
+    assert found.json["name"] == f"projects/{PROJECT}/models/numbered"
+    assert send(server, "GET", f"/v1/projects/{number}:getConfig").json["serviceAccountProject"] == number
+    assert send(server, "GET", f"/storage/v1/b?project={number}").status == 200
+    assert send(server, "GET", "/v1/projects/999999999999/models").status == 404
+    made = server.call("POST", "/trainshed/v1/tokens", {"user": "eve", "project": "elsewhere-1", "role": "owner"})
+    theirs = {"authorization": f"Bearer {made['token']}"}
+    mine, none = (
+        ask(server.url, "GET", f"/v1/projects/{other}/models", headers=theirs) for other in (number, "999999999999")
+    )
+    assert (mine.status, none.status) == (403, 403)  # whether there is such a project or not
+    assert mine.body.replace(number.encode(), b"999999999999") == none.body
+
+
+def test_v1beta1_is_v1(server: RunningServer) -> None:
+    assert create(server, "beta", content_encoding="gzip").status == 200
+    assert send(server, "GET", f"/v1beta1/projects/{PROJECT}/models/beta").json["name"].endswith("/models/beta")
+    assert send(server, "GET", f"/v1/v1beta1/projects/{PROJECT}/models/beta").status == 404

@@ -137,7 +137,7 @@ class Api:
         auth.check_host(request, allowed_hosts=self._hosts)
         _check_transfer(request)
         await override_method(request)
-        route, params, methods = self._router.find(scope["method"], scope["raw_path"])
+        route, params, methods = self._router.find(scope["method"], _current_path(scope["raw_path"]))
         auth.check_origin(request, route)
         scope.update(
             {
@@ -157,10 +157,10 @@ class Api:
         if route is None:
             return _no_route(scope, methods)
         scope["trainshed.principal"] = principal
-        if route.scope is ProjectScope.BUCKET:
-            project = await run_in_threadpool(auth.authorise, request, route, principal, self._services.buckets.owner)
+        if route.scope is ProjectScope.BUCKET or auth.names_number(request, route):
+            project = await run_in_threadpool(auth.authorise, request, route, principal, self._services)
         else:
-            project = auth.authorise(request, route, principal, self._services.buckets.owner)
+            project = auth.authorise(request, route, principal, self._services)
         scope["trainshed.project"] = project
         return await _handle(request, route)
 
@@ -197,6 +197,11 @@ async def _handle(request: Request, route: Route) -> Response:
         return await route.handler(request)
     selection = read_fields(fields)
     return partial_response(await route.handler(request), selection)
+
+
+def _current_path(raw_path: bytes) -> bytes:
+    """Return the path in ml v1 of a path in v1beta1, whose methods it has."""
+    return raw_path.replace(b"/v1beta1/", b"/v1/", 1) if raw_path.startswith(b"/v1beta1/") else raw_path
 
 
 def _check_transfer(request: Request) -> None:

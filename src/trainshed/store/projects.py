@@ -34,6 +34,11 @@ class ProjectStore:
             rows = tx.rows(QUERY["get_project"], {"id": project_id})
         return _project(rows[0]) if rows else None
 
+    def find_number(self, number: int) -> Project | None:
+        with self._database.read() as tx:
+            rows = tx.rows(QUERY["get_project_of_number"], {"number": number})
+        return _project(rows[0]) if rows else None
+
     def used(self) -> list[str]:
         """The ids of all projects that have a bucket, a job or a model, sorted."""
         with self._database.read() as tx:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -12,8 +14,12 @@ from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain import names
 from trainshed.domain.iam import ALL_PROJECTS, Principal, Role
 from trainshed.domain.objects import bucket_not_found
-from trainshed.errors import InvalidArgumentError, PermissionDeniedError, UnauthenticatedError
+from trainshed.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError, UnauthenticatedError
 
+if TYPE_CHECKING:
+    from trainshed.services.registry import Services
+
+_NUMBER = re.compile(r"[0-9]{6,18}", re.ASCII)  #: of a project
 ANONYMOUS = Principal(user="anonymous", project=ALL_PROJECTS, role=Role.OWNER)
 
 
@@ -103,27 +109,51 @@ def unknown_token() -> UnauthenticatedError:
     )
 
 
-def authorise(request: Request, route: Route, principal: Principal, owner: Callable[[str], str]) -> str:
-    """Return the project of the request.
+def authorise(request: Request, route: Route, principal: Principal, services: Services) -> str:
+    """Return the project of the request, which may name it by its number.
 
     Raises `PermissionDeniedError` if the principal may not do this, and `NotFoundError` for a bucket it may not see.
     """
     match route.scope:
         case ProjectScope.PATH:
-            project = names.project_id(request.path_params["project"])
+            project = _project(request.path_params["project"], principal, services)
         case ProjectScope.QUERY:
             if not (name := request.query_params.get("project", "")):
                 raise InvalidArgumentError("The query parameter 'project' is missing.")
-            project = names.project_id(name)
+            project = _project(name, principal, services)
         case ProjectScope.BUCKET:
-            project = _owner(request.path_params["bucket"], principal, owner)
+            project = _owner(request.path_params["bucket"], principal, services.buckets.owner)
         case ProjectScope.BODY | ProjectScope.CALLER:
             project = principal.project
         case ProjectScope.SERVER:
             project = ALL_PROJECTS
     if not principal.may(route.access, project) or not principal.may_name(route.access, request.path_params):
-        raise _denied(principal, route, "server" if project == ALL_PROJECTS else f"project {project}")
+        named = _named_project(request, route) or project  # whose id is not told to all who know its number
+        raise _denied(principal, route, "server" if project == ALL_PROJECTS else f"project {named}")
     return "" if route.scope is ProjectScope.BODY else project
+
+
+def names_number(request: Request, route: Route) -> bool:
+    """Return whether the request names its project by its number, which must be looked up."""
+    return _NUMBER.fullmatch(_named_project(request, route)) is not None
+
+
+def _named_project(request: Request, route: Route) -> str:
+    """Return the project as the request names it; empty if it names none."""
+    if route.scope is ProjectScope.QUERY:
+        return request.query_params.get("project", "")
+    return str(request.path_params["project"]) if route.scope is ProjectScope.PATH else ""
+
+
+def _project(name: str, principal: Principal, services: Services) -> str:
+    if not _NUMBER.fullmatch(name):
+        return names.project_id(name)
+    try:
+        return services.projects.id_of(int(name))
+    except NotFoundError:
+        if principal.project == ALL_PROJECTS:
+            raise
+        return name  # as that of a project which the principal may not see
 
 
 def _denied(principal: Principal, route: Route, scope: str) -> PermissionDeniedError:

@@ -27,6 +27,12 @@ class Projects:
             stored = self._known[project] = self._store.ensure(project, now_us=self._clock())
         return stored.number
 
+    def id_of(self, number: int) -> str:
+        """Return the id of the project with this number. Raises `NotFoundError` if there is none."""
+        if (stored := self._store.find_number(number)) is None:
+            raise NotFoundError(f"There is no project with the number {number}.")
+        return stored.id
+
     def known_to(self, principal: Principal) -> list[str]:
         """Return the ids of the used projects that this principal may see, the default first."""
         if principal.project != ALL_PROJECTS:

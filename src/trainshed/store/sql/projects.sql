@@ -1,6 +1,9 @@
 -- get_project
 select id, number, created_us from projects where id = :id;
 
+-- get_project_of_number
+select id, number, created_us from projects where number = :number;
+
 -- insert_project
 insert into projects (id, number, created_us) values (:id, :number, :created_us);
 
