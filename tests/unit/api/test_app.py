@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from starlette.requests import Request
 
 from trainshed.api.app import _as_sent
 from trainshed.api.http.auth import check_host, check_origin
+from trainshed.api.http.responses import error_response
 from trainshed.errors import PermissionDeniedError
 
 
@@ -42,6 +44,11 @@ def test_an_origin_that_is_none_is_denied(origin: str) -> None:
 )
 def test_a_path_is_one_line_of_ascii_in_the_log(raw: bytes, line: str) -> None:
     assert _as_sent(raw) == line
+
+
+@pytest.mark.parametrize(("number", "status"), [(errno.ENOSPC, 507), (errno.EDQUOT, 507), (errno.EIO, 500)])
+def test_a_full_disk_is_told_as_such(number: int, status: int) -> None:
+    assert error_response(OSError(number, "no good")).status_code == status
 
 
 WRITER = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import secrets
 from collections.abc import Mapping
@@ -59,6 +60,8 @@ def partial_response(response: Response, selection: Selection) -> Response:
 
 def error_response(exc: Exception) -> Response:
     """Return the response for an error. An unforeseen error is logged under an id, and only the id is sent."""
+    if isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT):
+        exc = e.DiskFullError("A disk of the server is full. Free some space and try again.")
     if not isinstance(exc, e.TrainshedError):
         incident = secrets.token_hex(4)
         LOG.error("request.failed incident=%s", incident, exc_info=exc)
