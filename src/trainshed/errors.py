@@ -16,6 +16,7 @@ TrainshedError
 ├── PayloadTooLargeError         over a stated limit
 ├── UnimplementedError           a method of the API that this server does not offer
 ├── UnavailableError             retry after `retry_after_s` seconds
+│   ├── DatabaseUnavailableError the database is busy or unreachable; a write may have happened
 │   └── ResourceExhaustedError   too many concurrent requests
 ├── DeadlineExceededError        took longer than allowed
 ├── RequestCancelledError        the client disconnected before the response
@@ -110,6 +111,10 @@ class UnavailableError(TrainshedError):
     def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
         self.retry_after_s = retry_after_s
         super().__init__(message)
+
+
+class DatabaseUnavailableError(UnavailableError):
+    """The database is busy or unreachable. A write that was about to be committed may have happened or not."""
 
 
 class ResourceExhaustedError(UnavailableError):

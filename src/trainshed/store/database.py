@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from trainshed.errors import (
     CannotProceedError,
+    DatabaseUnavailableError,
     DiskFullError,
     InvalidArgumentError,
     UnavailableError,
@@ -214,14 +215,14 @@ def _translate_errors() -> Iterator[None]:
     try:
         yield
     except sa.exc.TimeoutError as exc:
-        raise UnavailableError("The database is busy. Try again in a moment.") from exc
+        raise DatabaseUnavailableError("The database is busy. Try again in a moment.") from exc
     except sa.exc.DataError as exc:
         raise InvalidArgumentError(f"The database can't hold this value: {str(exc.orig).strip()}.") from exc
     except (sa.exc.OperationalError, sa.exc.InterfaceError) as exc:
         text = str(exc.orig)
         if "full" in text or "No space left" in text:
             raise DiskFullError("The disk that holds the database is full. Free some space and try again.") from exc
-        raise UnavailableError(
+        raise DatabaseUnavailableError(
             f"The database can't be used right now ({text.strip()}). Try again in a moment."
         ) from exc
 

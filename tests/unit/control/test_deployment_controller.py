@@ -15,7 +15,7 @@ from trainshed.control.deployments.controller import runtime_in_use
 from trainshed.domain.models.hosting import ServingState
 from trainshed.domain.models.version import Version, VersionState
 from trainshed.domain.operations import Operation
-from trainshed.errors import DataLossError, NotFoundError, UnavailableError
+from trainshed.errors import DatabaseUnavailableError, DataLossError, NotFoundError, UnavailableError
 from trainshed.gateway.routes import HostAddress
 from trainshed.store.models import ModelStore
 from trainshed.testing.eventually import eventually
@@ -243,6 +243,32 @@ class RefusingModels(ModelStore):
         if version.id in self.refused:
             raise UnavailableError(f"The database does not take {version.id}.")
         return super().record_version(version, operation)
+
+
+class ForgetfulModels(ModelStore):
+    """A store that loses the first answers of the database to READY, after the row was written or before."""
+
+    lost: tuple[bool, ...] = (False, True)  #: whether the row is written, for each
+
+    def record_version(self, version: Version, operation: Operation | None = None) -> Version:
+        if version.state is not VersionState.READY or not self.lost:
+            return super().record_version(version, operation)
+        [written, *left] = self.lost
+        self.lost = tuple(left)
+        if written:
+            super().record_version(version, operation)
+        raise DatabaseUnavailableError("The connection was lost.")
+
+
+def test_an_outage_of_the_database_does_not_fail_a_version(tmp_path: Path) -> None:
+    shed = Shed(tmp_path)
+    models = shed.models = ForgetfulModels(shed.database)
+    shed.open()
+    shed.create("v1")
+    shed.until("v1")
+    assert models.lost == ()
+    shed.until_route("v1", ServingState.READY)
+    shed.close()
 
 
 def test_a_version_whose_row_cannot_be_written_holds_up_no_other(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from trainshed.control.jobs import controller
 from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
 from trainshed.domain.jobs.failure import Failure, FailureCause
@@ -20,7 +21,7 @@ from trainshed.domain.jobs.training import TRAINING, Training
 from trainshed.domain.names import ENGINE_LABEL
 from trainshed.domain.times import now_us
 from trainshed.engines.base import AttemptSpec, Engine, GangRequest, Outage
-from trainshed.errors import CannotProceedError, InvalidArgumentError, UnavailableError
+from trainshed.errors import CannotProceedError, DatabaseUnavailableError, InvalidArgumentError, UnavailableError
 from trainshed.store.jobs import JobStore
 from trainshed.testing.contracts.engines import FakeEngine
 from trainshed.testing.eventually import eventually
@@ -28,12 +29,16 @@ from trainshed.testing.fakes.attempts import attempt_folder, attempt_spec
 from trainshed.testing.fakes.databases import migrated_database
 
 PROJECT = "p-one"
+CONTROLLERS: list[JobController] = []  # to be stopped after each test
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[JobStore]:
     database = migrated_database(tmp_path / "state.db")
     yield JobStore(database)
+    while CONTROLLERS:  # their threads use the database
+        CONTROLLERS[-1].stop()
+        CONTROLLERS.pop().join()
     database.close()
 
 
@@ -104,6 +109,7 @@ class Loop:
         self.far = far or FakeEngine(slots=slots)
         table = sites(prepare, local=self.engine, far=self.far)
         self.control = JobController(store, table, gang=gang, max_launches=max(slots, 9), poll_s=0.01)
+        CONTROLLERS.append(self.control)
         self._store = store
 
     def until(self, job_id: str, state: JobState) -> Job:
@@ -183,6 +189,23 @@ def test_a_job_that_cannot_be_prepared_fails_with_the_reason(store: JobStore) ->
     failure = Failure(cause=FailureCause.LAUNCH_FAILED, message="There is no such thing.")
     assert loop.until("a", JobState.FAILED).failure == failure
     assert [e.message for e in store.events(PROJECT, "a")][-2:] == ["There is no such thing.", "Job failed."]
+
+
+def test_an_outage_of_the_database_during_a_launch_does_not_fail_the_job(
+    store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "RETRY_INTERVAL_S", 0.01)
+    outages = [DatabaseUnavailableError("The database can't be used right now.")] * 3
+
+    def prepare(job: Job) -> AttemptSpec:
+        if outages:
+            raise outages.pop()
+        return attempt_spec(job)
+
+    loop = Loop(store, prepare=prepare)
+    add(store, "a")
+    assert loop.until("a", JobState.RUNNING).attempt == 1
+    assert outages == []
 
 
 def test_an_error_of_our_own_fails_the_job_and_does_not_stop_the_loop(store: JobStore) -> None:

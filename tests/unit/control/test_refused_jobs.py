@@ -26,6 +26,7 @@ from trainshed.testing.fakes.attempts import attempt_folder, attempt_spec
 from trainshed.testing.fakes.databases import migrated_database
 
 PROJECT = "p-one"
+CONTROLLERS: list[JobController] = []  # to be stopped after each test
 REFUSAL = UnavailableError("The row is locked.")
 
 
@@ -78,6 +79,9 @@ class ReservingEngine(FakeEngine):
 def store(tmp_path: Path) -> Iterator[RefusingStore]:
     database = migrated_database(tmp_path / "state.db")
     yield RefusingStore(database)
+    while CONTROLLERS:  # their threads use the database
+        CONTROLLERS[-1].stop()
+        CONTROLLERS.pop().join()
     database.close()
 
 
@@ -92,7 +96,8 @@ def gang(job: Job) -> GangRequest:
 def controller(store: JobStore, engine: FakeEngine) -> JobController:
     registered = RegisteredEngine(engine=engine, prepare=attempt_spec, supports=frozenset({"training job"}))
     registry = EngineRegistry({"local": registered}, default="local")
-    return JobController(store, registry, gang=gang, max_launches=9, poll_s=0.01)
+    CONTROLLERS.append(JobController(store, registry, gang=gang, max_launches=9, poll_s=0.01))
+    return CONTROLLERS[-1]
 
 
 def add(store: JobStore, *job_ids: str) -> None:

@@ -33,7 +33,7 @@ from trainshed.domain.operations import CANCELLED, EMPTY, FAILED_PRECONDITION, I
 from trainshed.domain.times import now_us
 from trainshed.engines.hosts.watcher import HostPhase
 from trainshed.engines.reaped_process import log_tail
-from trainshed.errors import CannotProceedError, NotFoundError, TrainshedError
+from trainshed.errors import CannotProceedError, DatabaseUnavailableError, NotFoundError, TrainshedError
 from trainshed.gateway.routes import Routes, Traffic
 from trainshed.node.crashpoints import crashpoint
 from trainshed.store.models import ModelStore
@@ -336,7 +336,7 @@ class DeploymentController:
             context = self._completion.context(version, report=lambda message: self._set_progress(key, message))
             with self._provisioner.provision(version, context) as provisioned:
                 self._publish_ready(version, provisioned)
-        except ShutdownRequested:
+        except (ShutdownRequested, DatabaseUnavailableError):  # the next pass, or the next server, goes on
             raise
         except CancelRequested:
             self._completion.fail(version, CANCELLED, "Create Version was cancelled.")

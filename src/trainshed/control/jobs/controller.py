@@ -32,7 +32,13 @@ from trainshed.domain.jobs.workload import Workload
 from trainshed.domain.times import clock_time, now_us
 from trainshed.engines import base
 from trainshed.engines.base import Outage
-from trainshed.errors import CannotProceedError, EngineUnavailableError, TrainshedError, WriteConflictError
+from trainshed.errors import (
+    CannotProceedError,
+    DatabaseUnavailableError,
+    EngineUnavailableError,
+    TrainshedError,
+    WriteConflictError,
+)
 from trainshed.node.crashpoints import crashpoint
 from trainshed.store.jobs import JobStore
 from trainshed.store.queue_index import JobKey
@@ -314,11 +320,16 @@ class JobController:
             self._loop.wake()
 
     def _try_launch(self, job: Job) -> str | None:
-        """Launch an attempt. Returns why it failed. Returns None if it was launched or is no longer needed."""
+        """Launch an attempt. Returns why it failed. Returns None if it was launched or is no longer needed.
+
+        Raises `DatabaseUnavailableError`: an outage of the database is no failure of the job. The next pass retries.
+        """
         try:
             spec = self._registry.of(job).prepare(job)
             if self._jobs.get(job.project, job.id).state is JobState.PREPARING:
                 self._launch_on_engine(self._registry.of(job).engine, spec)
+        except DatabaseUnavailableError:
+            raise
         except TrainshedError as exc:
             return str(exc)
         except Exception as exc:  # a bug in Trainshed must not leave a job in PREPARING
