@@ -18,6 +18,7 @@ from trainshed.store import sqlite
 from trainshed.testing import cache
 from trainshed.testing.budget import StepTime, order, summary, work_unit
 from trainshed.testing.clusters.containers import Docker, Podman
+from trainshed.testing.processes.postgresql import Postgresql, running_postgresql
 from trainshed.testing.processes.servers import RunningServer
 
 settings.register_profile("patient", deadline=None)  # a slow machine is not a failure
@@ -90,6 +91,13 @@ def framework_server(tmp_path_factory: pytest.TempPathFactory, podman: Podman) -
     running = RunningServer(home, own, environment=podman.env).start()
     yield running
     assert running.close() == 0
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Postgresql]:
+    """A fresh PostgreSQL server. Use a database of your own."""
+    with running_postgresql() as server:
+        yield server
 
 
 class FileScheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types

@@ -1,18 +1,14 @@
-"""Both databases, real: SQLite in a file, and a PostgreSQL of Debian's packages started for the test run. And both
+"""Both databases, real: SQLite in a file, and a PostgreSQL that is started for the test run. And both
 kinds of buckets: a folder, and an S3 that is moto's server.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from trainshed.buckets.backend import BackendRouter
 from trainshed.buckets.cloud.backend import CloudBackend
@@ -21,75 +17,16 @@ from trainshed.buckets.file_backend import FileBackend
 from trainshed.store.database import Database
 from trainshed.testing.fakes.databases import migrated_database
 from trainshed.testing.fakes.s3_server import BUCKET, S3Server, s3_server
+from trainshed.testing.processes.postgresql import Postgresql
 from trainshed.testing.processes.servers import RunningServer
-
-_INSTALLED = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name.split(".")[0]))
-_ACCOUNT = "postgres"
-_SORTS_LIKE_PEOPLE = ("--locale-provider=icu", "--icu-locale=en")  # as most servers do, and unlike bytes
-
-
-def _run(*command: str | Path) -> None:
-    """Run one of PostgreSQL's programs; it refuses root, so root steps down to the account that Debian made for it."""
-    prefix = ["runuser", "-u", _ACCOUNT, "--"] if os.geteuid() == 0 else []
-    argv = [*prefix, *map(str, command)]
-    # output goes to a file: the server that pg_ctl leaves behind would hold a pipe open for ever
-    with tempfile.TemporaryFile() as output:
-        status = subprocess.run(argv, cwd="/", stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=200)
-        output.seek(0)
-        assert status.returncode == 0, (
-            f"{argv} ended with {status.returncode}:\n{output.read().decode(errors='replace')}"
-        )
-
-
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[str]:
-    """The URL of a fresh PostgreSQL server that listens on a socket in its own folder and nowhere else."""
-    if not _INSTALLED:
-        pytest.fail("PostgreSQL is not installed, and its half of the contract must be run: apt-get install postgresql")
-    bin_dir = _INSTALLED[-1]
-    folder = Path(tempfile.mkdtemp(prefix="trainshed-postgresql-", dir="/tmp"))  # socket paths must be short
-    try:
-        if os.geteuid() == 0:
-            shutil.chown(folder, _ACCOUNT)
-        data = folder / "data"
-        _run(
-            bin_dir / "initdb",
-            "-D",
-            data,
-            "-U",
-            "trainshed",
-            "--auth=trust",
-            "--no-sync",
-            "-E",
-            "UTF8",
-            *_SORTS_LIKE_PEOPLE,
-        )
-        options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
-        _run(bin_dir / "pg_ctl", "-D", data, "-l", folder / "log", "-o", options, "-w", "-t", "180", "start")
-        try:
-            yield f"postgresql://trainshed@/postgres?host={folder}"
-        finally:
-            _run(bin_dir / "pg_ctl", "-D", data, "-m", "immediate", "-w", "-t", "180", "stop")
-    finally:
-        shutil.rmtree(folder)
-
 
 _TEMPLATE = "migrated"
 
 
-def _create(url: str, name: str, *, template: str = "template1") -> str:
-    """Make a database of the PostgreSQL server. Returns its URL."""
-    server = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT")
-    with server.connect() as connection:
-        connection.exec_driver_sql(f"create database {name} template {template}")
-    server.dispose()
-    return url.replace("/postgres?", f"/{name}?")
-
-
 @pytest.fixture(scope="session")
-def migrated_postgresql(postgresql: str) -> str:
-    """The URL of a PostgreSQL server with a migrated database to copy: all migrations take longer than most tests."""
-    database = Database(_create(postgresql, _TEMPLATE))
+def migrated_postgresql(postgresql: Postgresql) -> Postgresql:
+    """A PostgreSQL server with a migrated database to copy: all migrations take longer than most tests."""
+    database = Database(postgresql.create_database(_TEMPLATE))
     try:
         database.migrate()
     finally:
@@ -103,7 +40,8 @@ def bare_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Da
     if request.param == "sqlite":
         opened = Database(tmp_path / "state.db")
     else:
-        opened = Database(_create(request.getfixturevalue("postgresql"), f"test_{os.urandom(6).hex()}"))
+        server: Postgresql = request.getfixturevalue("postgresql")
+        opened = Database(server.create_database(f"test_{os.urandom(6).hex()}"))
     try:
         yield opened
     finally:
@@ -116,8 +54,8 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
     if request.param == "sqlite":
         opened = migrated_database(tmp_path / "state.db")
     else:
-        url = request.getfixturevalue("migrated_postgresql")
-        opened = Database(_create(url, f"test_{os.urandom(6).hex()}", template=_TEMPLATE))
+        server: Postgresql = request.getfixturevalue("migrated_postgresql")
+        opened = Database(server.create_database(f"test_{os.urandom(6).hex()}", template=_TEMPLATE))
         opened.migrate()
     try:
         yield opened

@@ -7,23 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
+from trainshed.testing.processes.postgresql import Postgresql
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.submitter import Submitter
 
 
 @pytest.fixture
-def url(postgresql: str) -> str:
+def url(postgresql: Postgresql) -> str:
     """A database of this test's own."""
-    server = sa.create_engine(
-        sa.make_url(postgresql).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT"
-    )
-    with server.connect() as connection:
-        name = f"whole_server_{os.urandom(6).hex()}"
-        connection.exec_driver_sql(f"create database {name}")
-    server.dispose()
-    return postgresql.replace("/postgres?", f"/{name}?")
+    return postgresql.create_database(f"whole_server_{os.urandom(6).hex()}")
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from trainshed.engines.shipping import ship
 from trainshed.node.files import sync_folder
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.reliability.clients import LoggedClient
+from trainshed.testing.reliability.disk.power_cut_disk import PowerCutDisk, power_cut_disk, unavailable_reason
 from trainshed.testing.reliability.history import History
-from trainshed.testing.reliability.power_cut_disk import PowerCutDisk, power_cut_disk, unavailable_reason
 from trainshed.testing.reliability.power_cuts import check_database, cut_under_load, disk_with_home, run
 from trainshed.testing.reliability.reports import FaultReport, record_report
 

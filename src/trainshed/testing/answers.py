@@ -3,10 +3,13 @@
 The API of test servers does so for every answer of our own API. If one does not fit, the caller gets the status 500
 with a sentence that names the route and the field. The sentence is also written to a file in the state folder.
 Stopping the server fails if the file exists.
+
+That API also has a route that arms a crash point in the server that runs.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from trainshed.api.http.responses import problem_response
 from trainshed.api.http.routing import Route
 from trainshed.api.openapi.document import document
 from trainshed.api.openapi.json_schema import REF, Schema
+from trainshed.node import crashpoints
 
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
@@ -101,6 +105,7 @@ def _shown(value: Any) -> str:
 
 
 FAULTS = "wrong-answers.txt"
+ARM_PATH = "/testing/crashpoint"
 
 
 def checked_api(home: Path) -> type[Api]:
@@ -109,6 +114,8 @@ def checked_api(home: Path) -> type[Api]:
 
     class CheckedApi(Api):
         async def respond(self, request: Request) -> Response:
+            if request.url.path == ARM_PATH:
+                return arm(orjson.loads(await request.body()))
             response = await super().respond(request)
             if not (sentence := fault(answers, request.scope.get("trainshed.route"), response)):
                 return response
@@ -117,6 +124,13 @@ def checked_api(home: Path) -> type[Api]:
             return problem_response(500, "INTERNAL", "internalError", sentence)
 
     return CheckedApi
+
+
+def arm(body: dict[str, str]) -> Response:
+    """Arm the crash point `crashAt`, whose hits go to the file `hits`. An empty one disarms."""
+    os.environ[crashpoints.VARIABLE], os.environ[crashpoints.HITS_VARIABLE] = body["crashAt"], body["hits"]
+    crashpoints.arm()
+    return Response()
 
 
 def fault(answers: Answers, route: Route | None, response: Response) -> str:

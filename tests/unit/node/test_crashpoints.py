@@ -15,7 +15,7 @@ import pytest
 
 from trainshed.node import crashpoints
 from trainshed.node.crashpoints import CrashpointError, crashpoint
-from trainshed.testing.reliability.crash_points import point_names
+from trainshed.testing.reliability.crash.points import point_names
 
 
 @pytest.fixture(autouse=True)

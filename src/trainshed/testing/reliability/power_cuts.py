@@ -27,6 +27,7 @@ from trainshed.testing.eventually import eventually
 from trainshed.testing.processes import server_process
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.reliability.checker import Violation
+from trainshed.testing.reliability.disk.power_cut_disk import PowerCutDisk, power_cut_disk
 from trainshed.testing.reliability.history import OperationOutcome, now_s
 from trainshed.testing.reliability.load import (
     JOBS_END_TIMEOUT_S,
@@ -36,7 +37,6 @@ from trainshed.testing.reliability.load import (
     training_input,
     upload_trainer,
 )
-from trainshed.testing.reliability.power_cut_disk import PowerCutDisk, power_cut_disk
 from trainshed.testing.reliability.reports import FaultReport, run_rounds
 from trainshed.testing.reliability.verdict import GRACE_S, judge
 from trainshed.testing.workloads.submitter import wheel_name

@@ -30,15 +30,15 @@ class FaultReport:
     violations: list[Violation] = field(default_factory=list)
 
     def __str__(self) -> str:
-        slowest = max(self.restarts_s, default=0.0)
         counts = ", ".join(f"{name} {count}" for name, count in counted(self.violations).items())
-        done = f"{self.rounds} {self.fault}, {self.operations} operations ({self.unknown} unknown), {self.jobs} jobs"
-        return f"{done}; {counts}; slowest restart {slowest:.1f} s"
+        load = f", {self.operations} operations ({self.unknown} unknown), {self.jobs} jobs" if self.operations else ""
+        slowest = f"; slowest restart {max(self.restarts_s):.1f} s" if self.restarts_s else ""
+        return f"{self.rounds} {self.fault}{load}; {counts}{slowest}"
 
 
-def record_report(row: str, report: FaultReport) -> None:
+def record_report(row: str, report: FaultReport, *, case: str = "") -> None:
     """Add a report to the figures of a fault row."""
-    record(row, runs=report.rounds, counts=counted(report.violations), hours=report.seconds / 3600)
+    record(row, case=case, runs=report.rounds, counts=counted(report.violations), hours=report.seconds / 3600)
 
 
 def run_rounds(
@@ -47,6 +47,7 @@ def run_rounds(
     run: Callable[[Path, Callable[[FaultReport], None]], Sequence[Violation]],
     *,
     recorded: bool,
+    case: str = "",
 ) -> None:
     """Run the rounds in a folder of their own, and print each report. Exits with 1, and keeps the folder, if a promise
     was broken."""
@@ -60,7 +61,7 @@ def run_rounds(
         for each in report.violations:
             click.echo(f"  {each}", err=True)
         if recorded:
-            record_report(row, report)
+            record_report(row, report, case=case)
 
     if run(folder, tell):
         click.echo(f"The files are kept: {folder}", err=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from trainshed.testing.reliability.volatile_tree import SECTOR, Inode, VolatileTree, Write, torn
+from trainshed.testing.reliability.disk.volatile_tree import SECTOR, Inode, VolatileTree, Write, torn
 
 SEEDS = [str(seed) for seed in range(200)]
 FILE, FOLDER = stat.S_IFREG | 0o600, stat.S_IFDIR | 0o700

@@ -1,6 +1,6 @@
 """The process of a disk whose power can be cut: a `VolatileTree`, mounted by FUSE.
 
-python -m trainshed.testing.reliability.disk_process IMAGE FOLDER mounts it. IMAGE is what the last cut left; there may
+python -m trainshed.testing.reliability.disk.disk_process IMAGE FOLDER mounts it. IMAGE is what the last cut left; there may
 be none. Setting the extended attribute `CUT` on FOLDER, with a seed as its value, cuts the power: what is left is
 written to IMAGE, and the disk answers no more.
 """
@@ -20,8 +20,8 @@ from typing import Any
 
 import mfusepy
 
-from trainshed.testing.reliability.power_cut_disk import CUT
-from trainshed.testing.reliability.volatile_tree import Inode, VolatileTree
+from trainshed.testing.reliability.disk.power_cut_disk import CUT
+from trainshed.testing.reliability.disk.volatile_tree import Inode, VolatileTree
 
 _HIDDEN_PREFIX = ".fuse_hidden"  #: libfuse's own
 _BLOCK = 4096

@@ -15,7 +15,7 @@ from trainshed.testing.eventually import eventually
 from trainshed.testing.reliability.stamps import processes_of
 
 CUT = "user.trainshed.cut"  #: the extended attribute of the disk that cuts its power
-_PROCESS = "trainshed.testing.reliability.disk_process"
+_PROCESS = "trainshed.testing.reliability.disk.disk_process"
 _SETUP_TIMEOUT_S = 60.0
 
 

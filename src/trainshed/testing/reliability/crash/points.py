@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.node.crashpoints import KILL
+from trainshed.testing.answers import ARM_PATH
 from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import HttpAnswer, RunningServer, ask
 
-SOURCE = Path(__file__).resolve().parents[2]
+SOURCE = Path(__file__).resolve().parents[3]
 
 #: What a test does around a crash: it prepares and acts, yields while the server dies and starts again, and checks.
 Scenario = Generator[None, None, None]
@@ -39,17 +40,37 @@ class CrashingServer:
 
     def __init__(self, server: RunningServer) -> None:
         self.server = server
+        self.point = ""  #: the one that was armed last
         self.action = KILL
+        self.statuses: list[int] = []  #: of the responses since a point was armed
 
     def start(self, point: str, at: int = 1) -> None:
-        """Start the server with a point that acts when it is passed for the `at`th time."""
-        self.server.hits.unlink(missing_ok=True)
-        self.server.crash_at = f"{point}:{self.action}:{at}"
+        """Start the server with a point that kills it when it is passed for the `at`th time."""
+        self._begin(point, KILL)
+        self.server.crash_at = f"{point}:{KILL}:{at}"
         self.server.start()
 
-    def await_hit(self, point: str) -> None:
+    def arm(self, point: str, action: str, at: int = 1) -> None:
+        """Arm a point in the server that runs."""
+        self._begin(point, action)
+        self._arm(f"{point}:{action}:{at}")
+
+    def disarm(self) -> None:
+        self._arm("")
+
+    def _begin(self, point: str, action: str) -> None:
+        self.server.hits.unlink(missing_ok=True)
+        self.point, self.action, self.statuses = point, action, []
+
+    def _arm(self, crash_at: str) -> None:
+        answer = ask(self.server.url, "POST", ARM_PATH, body={"crashAt": crash_at, "hits": str(self.server.hits)})
+        assert answer.status == 200, answer
+
+    def await_hit(self) -> None:
         """Wait until the point has acted."""
-        eventually(self._hits, lambda names: names == [point], describe=lambda: self.server.log.read_text()[-3000:])
+        eventually(
+            self._hits, lambda names: names == [self.point], describe=lambda: self.server.log.read_text()[-3000:]
+        )
 
     def _hits(self) -> list[str]:
         return self.server.hits.read_text().splitlines() if self.server.hits.exists() else []
@@ -75,4 +96,6 @@ class CrashingServer:
 
     def call(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> HttpAnswer:
         every = {"authorization": f"Bearer {self.server.token}", **(headers or {})}
-        return ask(self.server.url, method, path, body=body, headers=every)
+        answer = ask(self.server.url, method, path, body=body, headers=every)
+        self.statuses.append(answer.status)
+        return answer

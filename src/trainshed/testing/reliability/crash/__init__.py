@@ -1,0 +1,1 @@
+"""Crash points of the program, and scenarios that pass them."""

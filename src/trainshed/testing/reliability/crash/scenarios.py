@@ -1,0 +1,447 @@
+"""Scenarios that pass the crash points of the program, and what must hold after each of them, whatever was injected.
+
+What was acknowledged is there; what was not is absent or whole; each attempt starts once; nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from trainshed.node.crashpoints import DELAY, ENOSPC, KILL
+from trainshed.testing.eventually import eventually
+from trainshed.testing.processes.servers import HttpAnswer, RunningServer
+from trainshed.testing.reliability.crash.points import CrashingServer, Scenario
+from trainshed.testing.workloads.deployer import Deployer
+from trainshed.testing.workloads.submitter import Submitter
+
+PROJECT = "crashes"
+BUCKET = f"{PROJECT}-bucket"
+OBJECTS = f"/storage/v1/b/{BUCKET}/o"
+
+#: Adds a line to a file when it starts, and ends when another one is there.
+TRAINER = """
+import os, sys, time
+with open(sys.argv[1], "a") as stamps:
+    stamps.write("started\\n")
+while not os.path.exists(sys.argv[2]):
+    time.sleep(0.01)
+"""
+
+
+class World(CrashingServer):
+    """What scenarios share: a server, a bucket, a packed trainer and a model."""
+
+    def __init__(self, server: RunningServer, scratch: Path) -> None:
+        super().__init__(server)
+        self.scratch = scratch
+        server.start()
+        self.jobs = Submitter(server, PROJECT, scratch)
+        (scratch / "go").touch()
+        self._stamps = scratch / "stamps"
+        self._stamps.mkdir()
+        first = self.jobs.submit("first", TRAINER, args=[str(self._stamps / "first"), str(scratch / "go")])
+        self.training = first["trainingInput"]
+        self.jobs.wait("first", {"SUCCEEDED"})
+        self.deployer = Deployer(server, f"{PROJECT}-models", scratch / "models")
+        self.deployer.deploy_routine("first")
+        self.version = self.deployer.get("first")
+        self.routine = {field: self.version[field] for field in ("packageUris", "predictionClass")}
+        self.deployer.finish(self.deployer.delete("first"))
+        server.stop()
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether the point makes its step fail, so that the server has a reason to refuse what was asked for."""
+        return self.action not in (KILL, DELAY)
+
+    def create_job(self, name: str, *, go: Path) -> HttpAnswer | None:
+        args = [str(self._stamps / name), str(go)]
+        body = {"jobId": name, "trainingInput": {**self.training, "args": args}}
+        return self.try_call("POST", f"/v1/projects/{PROJECT}/jobs", body)
+
+    def starts(self, name: str) -> int:
+        path = self._stamps / name
+        return path.read_text().count("\n") if path.exists() else 0
+
+    def put(self, name: str, data: bytes) -> HttpAnswer | None:
+        return self.try_call("POST", f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={quote(name)}", data)
+
+    def read(self, name: str) -> bytes | None:
+        """The bytes of an object, which must match its metadata. Returns None if there is none."""
+        found = self.call("GET", f"{OBJECTS}/{quote(name, safe='')}?alt=media")
+        info = self.call("GET", f"{OBJECTS}/{quote(name, safe='')}")
+        listed = self.call("GET", f"{OBJECTS}?prefix={quote(name, safe='')}").json.get("items", [])
+        assert (found.status == 200) == (info.status == 200) == ([each["name"] for each in listed] == [name])
+        if found.status != 200:
+            assert (found.status, info.status) == (404, 404)
+            return None
+        assert (
+            info.json["md5Hash"] == base64.b64encode(hashlib.md5(found.body, usedforsecurity=False).digest()).decode()
+        )
+        return found.body
+
+    def finish(self, operation: HttpAnswer | None) -> None:
+        """Wait until a long-running operation is done or the server dies."""
+        while acknowledged(operation):
+            assert operation is not None
+            if operation.json.get("done"):
+                return
+            operation = self.try_call("GET", f"/v1/{operation.json['name']}")
+
+
+def acknowledged(answer: HttpAnswer | None) -> bool:
+    return answer is not None and answer.status < 300
+
+
+def processes_of(job: str) -> list[int]:
+    """The processes that a job's environment was handed down to."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"TRAINSHED_JOB={job}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+def job_scenario(world: World, name: str, *, go: Path | None = None) -> Scenario:
+    """A job that runs until after the crash, or until a file is there."""
+    enough = go or world.scratch / f"{name}.go"
+    created = acknowledged(world.create_job(name, go=enough))
+    yield
+    enough.touch()
+    if not created and world.call("GET", f"/v1/projects/{PROJECT}/jobs/{name}").status == 404:
+        assert world.starts(name) == 0
+        assert acknowledged(world.create_job(name, go=enough))
+    ends = {"SUCCEEDED", "FAILED"} if world.may_fail and world.point in OF_LAUNCHES else {"SUCCEEDED"}
+    done = world.jobs.wait(name, ends)
+    assert world.starts(name) <= 1
+    assert world.starts(name) == 1 if done["state"] == "SUCCEEDED" else done["errorMessage"]
+    again = world.create_job(name, go=enough)
+    assert again is not None
+    assert again.status == 409
+    assert world.jobs.get(name) == done
+    eventually(lambda: processes_of(name), lambda left: not left)
+
+
+def ended_job_scenario(world: World, name: str) -> Scenario:
+    """A job that ends before the crash."""
+    return job_scenario(world, name, go=world.scratch / "go")
+
+
+def supervisor_scenario(world: World, name: str) -> Scenario:
+    """A job whose supervisor is what dies or fails. It ends, by itself or with a reason, and is never forgotten."""
+    enough = world.scratch / f"{name}.go"
+    assert acknowledged(world.create_job(name, go=enough))
+    yield
+    if world.action != KILL:
+        enough.touch()
+    ends = {KILL: {"FAILED"}, DELAY: {"SUCCEEDED"}}.get(world.action, {"SUCCEEDED", "FAILED"})
+    done = world.jobs.wait(name, ends)
+    assert done["state"] == "SUCCEEDED" or done["errorMessage"]
+    assert world.starts(name) <= 1
+    assert world.jobs.get(name) == done
+    eventually(lambda: processes_of(name), lambda left: not left)
+
+
+def cancel_scenario(world: World, name: str) -> Scenario:
+    assert acknowledged(world.create_job(name, go=world.scratch / "never"))
+    eventually(lambda: world.starts(name), (1).__eq__)
+    world.jobs.wait(name, {"RUNNING"})
+    cancelled = acknowledged(world.try_call("POST", f"/v1/projects/{PROJECT}/jobs/{name}:cancel", {}))
+    yield
+    if not cancelled:
+        again = world.call("POST", f"/v1/projects/{PROJECT}/jobs/{name}:cancel", {})
+        assert again.status in (200, 400), again.body
+    world.jobs.wait(name, {"CANCELLED"})
+    assert world.starts(name) == 1
+    eventually(lambda: processes_of(name), lambda left: not left)
+
+
+def put_scenario(world: World, name: str) -> Scenario:
+    assert acknowledged(world.put(name, b"old"))
+    stored = acknowledged(world.put(name, b"newer"))
+    yield
+    assert world.read(name) in ((b"newer",) if stored else (b"old", b"newer"))
+
+
+def patch_scenario(world: World, name: str) -> Scenario:
+    assert acknowledged(world.put(name, b"data"))
+    changed = acknowledged(world.try_call("PATCH", f"{OBJECTS}/{name}", {"metadata": {"a": "b"}}))
+    yield
+    assert world.read(name) == b"data"
+    found = world.call("GET", f"{OBJECTS}/{name}").json.get("metadata")
+    assert found in (({"a": "b"},) if changed else (None, {"a": "b"}))
+
+
+def delete_scenario(world: World, name: str) -> Scenario:
+    assert acknowledged(world.put(name, b"data"))
+    deleted = acknowledged(world.try_call("DELETE", f"{OBJECTS}/{name}"))
+    yield
+    assert world.read(name) in ((None,) if deleted else (None, b"data"))
+
+
+def compose_scenario(world: World, name: str) -> Scenario:
+    assert acknowledged(world.put(f"{name}.1", b"one"))
+    assert acknowledged(world.put(f"{name}.2", b"two"))
+    body = {"sourceObjects": [{"name": f"{name}.1"}, {"name": f"{name}.2"}]}
+    made = acknowledged(world.try_call("POST", f"{OBJECTS}/{name}-whole/compose", body))
+    yield
+    assert world.read(f"{name}-whole") in ((b"onetwo",) if made else (None, b"onetwo"))
+
+
+def rewrite_scenario(world: World, name: str) -> Scenario:
+    assert acknowledged(world.put(name, b"data"))
+    made = acknowledged(world.try_call("POST", f"{OBJECTS}/{name}/rewriteTo/b/{BUCKET}/o/{name}-copy", {}))
+    yield
+    assert world.read(f"{name}-copy") in ((b"data",) if made else (None, b"data"))
+
+
+def move_scenario(world: World, name: str) -> Scenario:
+    assert acknowledged(world.put(f"{name}.from", b"data"))
+    moved = acknowledged(world.try_call("POST", f"{OBJECTS}/{name}.from/moveTo/o/{name}.to"))
+    yield
+    found = (world.read(f"{name}.from"), world.read(f"{name}.to"))
+    assert found in (((None, b"data"),) if moved else ((b"data", None), (b"data", b"data"), (None, b"data")))
+
+
+CHUNK = os.urandom(256 << 10)
+
+
+def upload_scenario(world: World, name: str) -> Scenario:
+    """A resumable upload of two chunks, which goes on from what the next server has of it."""
+    begin = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=resumable&name={name}"
+    begun = world.try_call("POST", begin, {})
+    session, size, received, done = "", 2 * len(CHUNK), False, False
+    if acknowledged(begun):
+        assert begun is not None
+        location = urlsplit(begun.headers["location"])
+        session = f"{location.path}?{location.query}"
+        first = {"content-range": f"bytes 0-{len(CHUNK) - 1}/{size}"}
+        last = {"content-range": f"bytes {len(CHUNK)}-{size - 1}/{size}"}
+        sent = world.try_call("PUT", session, CHUNK, first)
+        received = sent is not None and sent.status == 308
+        done = received and acknowledged(world.try_call("PUT", session, CHUNK, last))
+    yield
+    if not session:
+        return
+    asked = world.call("PUT", session, b"", {"content-range": f"bytes */{size}"})
+    if asked.status == 308:
+        assert not done
+        have = int(asked.headers["range"].rpartition("-")[2]) + 1 if "range" in asked.headers else 0
+        assert have >= (len(CHUNK) if received else 0)
+        rest = {"content-range": f"bytes {have}-{size - 1}/{size}"}
+        assert acknowledged(world.call("PUT", session, (CHUNK + CHUNK)[have:], rest))
+    else:
+        assert asked.status == 200
+    assert world.read(name) == CHUNK + CHUNK
+
+
+def bucket_scenario(world: World, name: str) -> Scenario:
+    bucket = name.replace("_", "-").replace(".", "-")
+    made = acknowledged(world.try_call("POST", f"/storage/v1/b?project={PROJECT}", {"name": bucket}))
+    deleted = made and acknowledged(world.try_call("DELETE", f"/storage/v1/b/{bucket}"))
+    yield
+    status = world.call("GET", f"/storage/v1/b/{bucket}").status
+    assert status in ((404,) if deleted else (200, 404))
+    if status == 404:
+        assert acknowledged(world.call("POST", f"/storage/v1/b?project={PROJECT}", {"name": bucket}))
+    upload = f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name=a"
+    assert acknowledged(world.call("POST", upload, b"data"))
+    assert acknowledged(world.call("DELETE", f"/storage/v1/b/{bucket}/o/a"))
+    assert acknowledged(world.call("DELETE", f"/storage/v1/b/{bucket}"))
+
+
+def token_scenario(world: World, name: str) -> Scenario:
+    made = world.try_call("POST", "/trainshed/v1/tokens", {"user": name, "project": PROJECT, "role": "editor"})
+    revoked = False
+    if acknowledged(made):
+        assert made is not None
+        revoked = acknowledged(world.try_call("POST", f"/trainshed/v1/tokens/{made.json['id']}:revoke", {}))
+    yield
+    listed = [each for each in world.call("GET", "/trainshed/v1/tokens").json["tokens"] if each["user"] == name]
+    assert len(listed) <= 1
+    if acknowledged(made):
+        assert made is not None
+        assert [each["id"] for each in listed] == [made.json["id"]]
+        answer = world.call(
+            "GET", f"/v1/projects/{PROJECT}/jobs", headers={"authorization": f"Bearer {made.json['token']}"}
+        )
+        assert answer.status in ((401,) if revoked else (200, 401))
+
+
+def model_scenario(world: World, name: str) -> Scenario:
+    path = f"/v1/projects/{PROJECT}/models"
+    model = name.replace(".", "_")
+    made = acknowledged(world.try_call("POST", path, {"name": model}))
+    deleted = made and acknowledged(world.try_call("DELETE", f"{path}/{model}"))
+    yield
+    status = world.call("GET", f"{path}/{model}").status
+    assert status in ((404,) if deleted else (200, 404))
+    if status == 404:
+        assert acknowledged(world.call("POST", path, {"name": model}))
+    assert acknowledged(world.call("DELETE", f"{path}/{model}"))
+
+
+def version_scenario(world: World, name: str) -> Scenario:
+    """A version is created, made the default and deleted, as far as it goes."""
+    deployer = world.deployer
+    path = f"{deployer.path}/versions/{name}"
+    fields = {"name": name, "deploymentUri": world.version["deploymentUri"], **world.routine}
+    created = world.try_call("POST", f"{deployer.path}/versions", fields)
+    world.finish(created)
+    world.try_call("POST", f"{path}:setDefault", {})
+    deleted = world.try_call("DELETE", path)
+    world.finish(deleted)
+    yield
+    if acknowledged(deleted):
+        eventually(lambda: world.call("GET", path).status, (404).__eq__)
+    elif acknowledged(created) or world.call("GET", path).status == 200:
+        check_version(world, name)
+    hosts = world.server.home / "hosts" / deployer.project / "m" / name
+    files = world.server.home / "models" / deployer.project
+    eventually(lambda: hosts.exists() or files.exists(), False.__eq__)
+
+
+def check_version(world: World, name: str) -> None:
+    """A version is READY and answers, or has failed with a reason if something failed. Then it is deleted."""
+    deployer = world.deployer
+    ends = {"READY", "FAILED"} if world.may_fail and world.point.startswith("version.") else {"READY"}
+    version = eventually(lambda: deployer.get(name), lambda body: body["state"] in ends)
+    if version["state"] == "READY":
+        deployer.until_answers(name, 1)
+        assert deployer.predict("", 1) == [1]
+    else:
+        assert version["errorMessage"]
+    assert "response" in deployer.finish(deployer.delete(name))
+
+
+#: For each point, what passes it, and at which pass it acts: scenarios pass some while they prepare.
+IN_THE_SERVER: dict[str, tuple[Callable[[World, str], Scenario], int]] = {
+    "job.create.before_commit": (job_scenario, 1),
+    "job.create.after_commit": (job_scenario, 1),
+    "job.admit.before_write": (job_scenario, 1),
+    "job.admit.after_write": (job_scenario, 1),
+    "attempt.spec.written": (job_scenario, 1),
+    "job.launch.before": (job_scenario, 1),
+    "job.launch.after": (job_scenario, 1),
+    "job.running.before_write": (job_scenario, 1),
+    "job.running.after_write": (job_scenario, 1),
+    "job.end.before_write": (ended_job_scenario, 1),
+    "job.end.after_write": (ended_job_scenario, 1),
+    "job.cancel.before_commit": (cancel_scenario, 1),
+    "job.cancel.after_commit": (cancel_scenario, 1),
+    "object.put.staged": (put_scenario, 2),
+    "object.put.synced": (put_scenario, 2),
+    "object.put.renamed": (put_scenario, 2),
+    "object.put.done": (put_scenario, 2),
+    "object.patch.before": (patch_scenario, 1),
+    "object.patch.written": (patch_scenario, 1),
+    "object.delete.before": (delete_scenario, 1),
+    "object.delete.unlinked": (delete_scenario, 1),
+    "object.delete.synced": (delete_scenario, 1),
+    "object.compose.staged": (compose_scenario, 1),
+    "object.rewrite.staged": (rewrite_scenario, 1),
+    "object.move.copied": (move_scenario, 1),
+    "upload.begin.data_written": (upload_scenario, 1),
+    "upload.begin.recorded": (upload_scenario, 1),
+    "upload.chunk.received": (upload_scenario, 1),
+    "upload.chunk.synced": (upload_scenario, 1),
+    "upload.finish.committed": (upload_scenario, 1),
+    "bucket.create.folder_made": (bucket_scenario, 1),
+    "bucket.create.recorded": (bucket_scenario, 1),
+    "bucket.delete.before": (bucket_scenario, 1),
+    "bucket.delete.forgotten": (bucket_scenario, 1),
+    "bucket.delete.moved": (bucket_scenario, 1),
+    "token.create.before_commit": (token_scenario, 1),
+    "token.create.after_commit": (token_scenario, 1),
+    "token.revoke.before_commit": (token_scenario, 1),
+    "token.revoke.after_commit": (token_scenario, 1),
+    "model.create.after_commit": (model_scenario, 1),
+    "model.delete.before_commit": (model_scenario, 1),
+}
+#: Where an error that nobody expects fails the job, with a reason.
+OF_LAUNCHES = {"attempt.spec.written", "job.launch.before", "job.launch.after"}
+#: The first passes are of the start of the supervisor; the process that acts must be one that runs the job.
+IN_THE_SUPERVISOR = {
+    "journal.append.before": 3,
+    "journal.append.after": 3,
+    "replica.start.before": 1,
+    "replica.start.after": 1,
+}
+OF_VERSIONS = {
+    "version.create.before_commit",
+    "version.create.after_commit",
+    "version.provision.files_copied",
+    "version.provision.prepared",
+    "version.provision.host_ready",
+    "version.ready.published",
+    "version.ready.recorded",
+    "model.change.before_commit",
+    "model.change.after_commit",
+    "version.delete.drained",
+    "version.delete.folder_removed",
+    "version.delete.files_removed",
+    "version.delete.row_removed",
+}
+
+#: All points that a server or its supervisors pass, with the scenario and the pass that acts.
+SCENARIOS: dict[str, tuple[Callable[[World, str], Scenario], int]] = {
+    **IN_THE_SERVER,
+    **{point: (supervisor_scenario, at) for point, at in IN_THE_SUPERVISOR.items()},
+    **dict.fromkeys(sorted(OF_VERSIONS), (version_scenario, 1)),
+}
+
+
+def go_through(world: World, point: str, action: str = KILL) -> None:
+    """Run the scenario of a point. Raises `AssertionError` if something does not hold.
+
+    With `KILL`, a server is started for it and killed afterwards. Any other action happens in the server that runs, and
+    that one goes on.
+    """
+    scenario, at = SCENARIOS[point]
+    name = f"{point}.{action}".replace(".", "_")
+    if action == KILL:
+        world.start(point, at)
+        try:
+            _run(world, scenario(world, name), lambda: world.restart(died=point not in IN_THE_SUPERVISOR))
+        finally:
+            world.server.kill()
+        return
+    world.arm(point, action, at)
+    try:
+        _run(world, scenario(world, name), world.disarm)
+    finally:
+        world.disarm()
+
+
+def _run(world: World, running: Scenario, recover: Callable[[], None]) -> None:
+    next(running)
+    world.await_hit()
+    check_answers(world)
+    recover()
+    assert next(running, "checked") == "checked"
+    check_quiet(world.server)
+
+
+def check_answers(world: World) -> None:
+    """A step that is slow fails nothing, and a full disk is told as such."""
+    if world.action == DELAY:
+        assert [status for status in world.statuses if status >= 400] == []
+    if world.action == ENOSPC:
+        assert [status for status in world.statuses if status == 500] == []
+
+
+def check_quiet(server: RunningServer) -> None:
+    """Nothing that an interrupted write left is there. Sessions of uploads that nobody ended stay."""
+    left = [path for path in (server.home / "uploads").iterdir() if path.name.startswith("put-")]
+    assert left == []
+    if (database := server.home / "state.db").exists():
+        with closing(sqlite3.connect(database)) as connection:
+            assert connection.execute("pragma integrity_check").fetchall() == [("ok",)]

@@ -1,0 +1,1 @@
+"""A file system that loses what was not synced, for power cuts."""
