@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the tests need from the operating system: PostgreSQL's server programs, Chromium's headless shell, FUSE, Podman
-# with runc, and the Python of Debian, which the images of the tests are made of.
+# What the tests need from the operating system: PostgreSQL's server programs, Chromium's headless shell, FUSE, a C
+# compiler, Podman with runc, and the Python of Debian, which the images of the tests are made of.
 # bash tests/needs.sh [PROGRAM[=PACKAGE]...]: these programs too, from Debian's packages, of the same names if none is said.
 set -eu
 missing=()
@@ -10,6 +10,7 @@ done
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing+=(postgresql)
 command -v chromium-headless-shell >/dev/null || missing+=(chromium-headless-shell)
 command -v fusermount3 >/dev/null || missing+=(fuse3)
+command -v cc >/dev/null || missing+=(gcc libc6-dev)
 command -v podman >/dev/null || missing+=(podman)
 command -v runc >/dev/null || missing+=(runc)
 command -v catatonit >/dev/null || command -v tini >/dev/null || missing+=(catatonit)

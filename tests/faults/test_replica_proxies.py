@@ -159,6 +159,21 @@ def test_no_line_is_lost_or_repeated_while_the_bridge_comes_and_goes(attempt: Ga
     assert len(attempt.starts()) == 1
 
 
+@pytest.mark.fault("F38")
+def test_a_replica_whose_start_was_not_answered_is_found_again_and_runs_once(
+    attempt: GangRun, bridge: LocalBridge
+) -> None:
+    bridge.lost_responses = 3
+    attempt.launch("print('it runs'); wait()", MASTER, WORKER)
+    attempt.started(2)
+    wait_until(partial(_has_told, attempt, "it runs"), attempt)
+    assert bridge.lost_responses == 0
+    attempt.end(0)
+    assert attempt.ended()["outcome"] == "SUCCEEDED"
+    assert sorted(name for name, _, _ in attempt.starts()) == [MASTER, WORKER]
+    assert [event for event in attempt.journal() if event["event"].endswith("_restarted")] == []
+
+
 def test_a_gang_that_starts_during_an_outage_waits_for_the_bridge(attempt: GangRun, bridge: LocalBridge) -> None:
     bridge.stop()
     attempt.launch("", MASTER)

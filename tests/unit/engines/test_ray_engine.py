@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,14 @@ import pytest
 
 from trainshed.config import Home
 from trainshed.domain.capacity.machine_types import MachineType, MachineTypes
-from trainshed.domain.capacity.placement import GB, ResourceShares
+from trainshed.domain.capacity.placement import GB, Resources, ResourceShares
 from trainshed.domain.jobs.reconcile import AttemptPhase
 from trainshed.domain.times import now_us
 from trainshed.engines.base import AttemptSpec, Engine, GangRequest, Outage, Pending, RemoteSpec, Replica, Reserved
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.engines.ray import engine as ray_engine
 from trainshed.engines.ray.engine import PlacementConfig, RayEngine, gang_name
+from trainshed.errors import EngineUnavailableError
 from trainshed.testing.contracts.engines import CapacityContract, settle
 from trainshed.testing.eventually import eventually
 from trainshed.testing.fakes.scripted_bridge import ScriptedBridge
@@ -101,6 +102,33 @@ def test_a_gang_is_asked_for_by_a_name_that_is_its_own(tmp_path: Path) -> None:
     link = ScriptedBridge([NODE])
     reserved(engine_on(tmp_path, link), gang(tmp_path))
     assert link.groups == {"trainshed/p-one/a/1": [{"CPU": 4.0, "memory": 15 * GB}]}
+
+
+class ForgetfulBridge(ScriptedBridge):
+    """The first responses are lost, after the cluster has done what was asked for."""
+
+    def __init__(self, lost: int) -> None:
+        super().__init__([NODE, NODE])
+        self._lost = lost
+        self.requests = 0
+
+    def reserve(self, gang: str, bundles: Mapping[str, Resources], strategy: str) -> bool:
+        created = super().reserve(gang, bundles, strategy)
+        self.requests += 1
+        if self.requests <= self._lost:
+            raise EngineUnavailableError("The cluster does not answer.")
+        return created
+
+
+@pytest.mark.fault("F38")
+def test_a_gang_whose_request_was_not_answered_is_found_again_and_placed_once(tmp_path: Path) -> None:
+    link = ForgetfulBridge(lost=2)
+    engine = engine_on(tmp_path, link)
+    reserved(engine, gang(tmp_path))
+    assert link.requests > 2
+    assert list(link.groups) == ["trainshed/p-one/a/1"]
+    engine.release(gang(tmp_path).folder)
+    eventually(lambda: link.groups, lambda groups: groups == {})
 
 
 def test_gpus_beside_a_machine_are_asked_for_with_it(tmp_path: Path) -> None:

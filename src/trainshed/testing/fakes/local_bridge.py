@@ -58,6 +58,7 @@ class LocalBridge:
         self.path = folder / "sock"
         self.actors: dict[str, LocalAgentActor] = {}
         self.lost: dict[str, bool] = {}  #: replicas to report as lost -> whether with their node
+        self.lost_responses = 0  #: requests to come that start their replica, and whose connection then breaks
         self._code = (_zip(code or ship(folder / "node")), "0123456789abcdef")
         self._connections: set[Socket] = set()
         self._listener: Socket | None = None
@@ -122,6 +123,10 @@ class LocalBridge:
             if (actor := self.actors.get(name)) is None:
                 actor = self.actors[name] = LocalAgentActor(request["lease_s"])
             actor.begin(*self._code, {**request["order"], "incarnation": request["incarnation"]})
+            if self.lost_responses:
+                self.lost_responses -= 1
+                self._connections.discard(connection)
+                return
             threading.Thread(target=self._pump, args=(connection, actor, request), daemon=True).start()
             with contextlib.suppress(OSError):
                 for line in lines:

@@ -18,18 +18,9 @@ MARKER = "fault"
 
 #: Rows that no test shows as a whole yet, each with what is missing.
 OPEN_ROWS: dict[str, str] = {
-    "F01": "PostgreSQL; with SQLite, kills at every named step are tested",
-    "F06": "a killed PostgreSQL, and a connection that is cut after COMMIT",
-    "F09": "a clock that jumps while a job runs",
-    "F14": "submits, lists and passes with ten thousand jobs; reads of positions behind five thousand are tested",
     "F18": "a run of a day that watches files, threads and memory",
     "F28": "a limit of processes for each job",
-    "F29": "a replica that the kernel kills for its memory; the sentence and the order in which it chooses are tested",
-    "F38": "a cluster that takes a gang and loses the response; the death of the bridge is tested",
-    "F39": "trials of hyperparameter studies",
-    "F65": "a listener on every such address that must see no connection; the URIs that are refused are tested",
     "F69": "a trainer that probes; jobs run as the user that runs the server",
-    "F70": "a package that probes; the process that installs is tested",
 }
 
 _ROW = re.compile(r"^\| (F\d\d) \| ([^|\n]+) \| ([^|\n]+) \|$", re.MULTILINE)

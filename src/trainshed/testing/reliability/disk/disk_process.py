@@ -1,8 +1,8 @@
 """The process of a disk whose power can be cut: a `VolatileTree`, mounted by FUSE.
 
-python -m trainshed.testing.reliability.disk.disk_process IMAGE FOLDER mounts it. IMAGE is what the last cut left; there may
-be none. Setting the extended attribute `CUT` on FOLDER, with a seed as its value, cuts the power: what is left is
-written to IMAGE, and the disk answers no more.
+python -m trainshed.testing.reliability.disk.disk_process IMAGE FOLDER mounts it. IMAGE is what the last cut left;
+there may be none. Setting the extended attribute `CUT` on FOLDER, with a seed as its value, cuts the power: what is
+left is written to IMAGE, and the disk answers no more.
 """
 
 from __future__ import annotations

@@ -1,0 +1,101 @@
+"""Ten thousand queued jobs: requests and passes of the controller cost what they cost with a hundred."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from trainshed.testing.cache import link_runtimes
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.submitter import Submitter
+
+PROJECT = "many"
+FEW, MANY = 100, 10_000
+REQUESTS = 40
+MAX_RATIO = 3.0  #: of the CPU time with many queued jobs to that with few
+
+#: Copies one queued job many times. Each copy is a little younger than the one before.
+COPY = """
+with recursive numbers(n) as (select :first union all select n + 1 from numbers where n < :last)
+insert into jobs ({columns}) select {values} from jobs, numbers where id = 'waits'
+"""
+CHANGED = {"id": "'copy_' || n", "created_us": "created_us + n", "order_us": "order_us + n"}
+
+
+@pytest.fixture
+def busy_server(tmp_path: Path) -> Iterator[RunningServer]:
+    """A server with one place."""
+    running = RunningServer(link_runtimes(tmp_path / "home"), {"slots": 1}).start()
+    yield running
+    running.kill()
+    running.end_jobs()
+
+
+def copy_jobs(server: RunningServer, first: int, last: int) -> None:
+    with closing(sqlite3.connect(server.home / "state.db")) as connection, connection:
+        columns = [row[1] for row in connection.execute("pragma table_info(jobs)")]
+        values = [CHANGED.get(column, column) for column in columns]
+        copy = COPY.format(columns=", ".join(columns), values=", ".join(values))
+        connection.execute(copy, {"first": first, "last": last})
+
+
+def cpu_of(server: RunningServer, action: Callable[[int], object], times: int) -> float:
+    """The CPU seconds of the server for each call of an action. A busy machine changes that little."""
+    process = psutil.Process(server.pid)
+    action(-1)
+    before = sum(process.cpu_times()[:2])
+    for number in range(times):
+        action(number)
+    return (sum(process.cpu_times()[:2]) - before) / times
+
+
+@pytest.mark.fault("F14")
+def test_ten_thousand_queued_jobs_slow_down_nothing(busy_server: RunningServer, tmp_path: Path) -> None:
+    jobs = Submitter(busy_server, PROJECT, tmp_path)
+    end = tmp_path / "end"
+    wait = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)"
+    jobs.submit("runs", wait, args=[str(end)])
+    jobs.wait("runs", {"RUNNING"})
+    waits = jobs.submit("waits", wait, args=[str(end)])
+
+    def measure(name: str) -> dict[str, float]:
+        def submit(number: int) -> None:
+            body = {"jobId": f"{name}_{number + 1}", "trainingInput": waits["trainingInput"]}
+            busy_server.call("POST", f"/v1/projects/{PROJECT}/jobs", body)
+
+        def cancel(number: int) -> None:  # each one wakes the controller
+            busy_server.call("POST", f"/v1/projects/{PROJECT}/jobs/{name}_{number + 1}:cancel", {})
+
+        listed = f"/v1/projects/{PROJECT}/jobs?pageSize=50"
+        table = f"/trainshed/v1/projects/{PROJECT}/jobs?pageSize=50"
+        return {
+            "submit": cpu_of(busy_server, submit, REQUESTS),
+            "list": cpu_of(busy_server, lambda _: busy_server.call("GET", listed), REQUESTS),
+            "table": cpu_of(busy_server, lambda _: busy_server.call("GET", table), REQUESTS),
+            "pass": cpu_of(busy_server, cancel, REQUESTS),
+        }
+
+    copy_jobs(busy_server, 1, FEW)
+    busy_server.kill()
+    busy_server.start()
+    few = measure("few")
+    small = psutil.Process(busy_server.pid).memory_info().rss
+    copy_jobs(busy_server, FEW + 1, MANY)
+    busy_server.kill()
+    busy_server.start()
+    many = measure("many")
+    large = psutil.Process(busy_server.pid).memory_info().rss
+    assert {what: (few[what], many[what]) for what in few if many[what] > MAX_RATIO * few[what]} == {}
+    assert large < 2 * small
+
+    # the queue goes on in its order
+    end.touch()
+    for name in ("runs", "waits", "copy_1", "copy_2"):
+        jobs.wait(name, {"SUCCEEDED"})
+    first = [jobs.get(name)["startTime"] for name in ("runs", "waits", "copy_1", "copy_2")]
+    assert first == sorted(first)
