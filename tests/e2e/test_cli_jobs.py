@@ -124,8 +124,8 @@ def test_a_job_that_is_not_streamed_says_how_to_go_on(shell: Shell) -> None:
     assert err == (
         "Job [quiet] submitted successfully.\n"
         "Your job is still active. You may view the status of your job with the command\n\n"
-        "  $ trainshed jobs describe quiet\n\nor continue streaming the logs with the command\n\n"
-        "  $ trainshed jobs stream-logs quiet\n"
+        "  $ trainshed ml-engine jobs describe quiet\n\nor continue streaming the logs with the command\n\n"
+        "  $ trainshed ml-engine jobs stream-logs quiet\n"
     )
     streamed = shell("jobs", "stream-logs", "quiet", "--task-name", "master-replica-0")[0]
     assert "\tmaster-replica-0\t\tstep 4\n" in streamed

@@ -1,4 +1,4 @@
-"""Options that commands share: questions before something is deleted."""
+"""What commands share: questions before something is deleted, and hints in the words of the program."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from trainshed.cli.toolkit.options import confirm, quiet_option
+from trainshed.cli.toolkit.options import confirm, job_command, quiet_option
 from trainshed.errors import CannotProceedError
 
 QUESTION = "This will delete version [v1]...\n\nDo you want to continue (Y/n)?  "
@@ -54,3 +54,18 @@ def test_the_end_of_the_input_means_yes_as_in_gcloud() -> None:
 def test_quiet_asks_nothing() -> None:
     done = run("n\n", "-q")
     assert (done.stdout, done.stderr) == ("deleted\n", "")
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "hint"),
+    [
+        ("trainshed", ["jobs", "submit"], "trainshed jobs describe one"),
+        ("gcloud", ["ml-engine", "jobs", "submit"], "gcloud ml-engine jobs describe one"),
+        ("trainshed", ["demo"], "trainshed jobs describe one"),
+    ],
+)
+def test_hints_have_the_words_of_the_program(program: str, words: list[str], hint: str) -> None:
+    command: click.Command = click.Command(words[-1], callback=lambda: click.echo(job_command("describe", "one")))
+    for name in reversed(["root", *words[:-1]]):
+        command = click.Group(name, [command])
+    assert CliRunner().invoke(command, words, prog_name=program).stdout == f"{hint}\n"

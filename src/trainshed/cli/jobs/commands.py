@@ -13,6 +13,7 @@ from trainshed.cli.toolkit.options import (
     CommandContext,
     changes_labels,
     format_option,
+    job_command,
     label_options,
     label_patch,
     project_option,
@@ -83,7 +84,7 @@ def describe(job: str, project: str | None, summarize: bool, format: str | None)
             say(f"\n{hang['message']}\n{hang['stack']}\n{hang['remedy']}")
     if job_body["state"] == "RUNNING":
         say(f"\nWatch it with: trainshed jobs watch {job}")
-    say(f"\nView job logs with: trainshed jobs stream-logs {job}")
+    say(f"\nView job logs with: {job_command('stream-logs', job)}")
 
 
 def _sentence(text: str) -> str:
@@ -127,7 +128,7 @@ def cancel(job: str, project: str | None) -> None:
     """
     context = session(project)
     context.client.call("POST", context.ml(f"jobs/{segment(job)}:cancel"), body={})
-    say(f"Job [{job}] was told to end. See how it ended with: trainshed jobs describe {job}")
+    say(f"Job [{job}] was told to end. See how it ended with: {job_command('describe', job)}")
 
 
 @click.command(cls=Command)
@@ -168,5 +169,5 @@ def chaos(job: str, project: str | None, replica: str, signal: str) -> None:
     done = context.client.call("POST", f"/trainshed{context.ml(f'jobs/{segment(job)}')}:chaos", body=body)
     say(
         f"Sent {done['signal']} to {done['replica']} of job [{job}]. To see what comes of it:\n\n"
-        f"  $ trainshed jobs stream-logs {job}\n  $ trainshed jobs describe {job}"
+        f"  $ {job_command('stream-logs', job)}\n  $ {job_command('describe', job)}"
     )

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from trainshed.cli.toolkit.lazy_group import Command
-from trainshed.cli.toolkit.options import WordChoice, project_option, session
+from trainshed.cli.toolkit.options import WordChoice, job_command, project_option, session
 from trainshed.cli.toolkit.output import say
 from trainshed.client.job_format import entry_lines
 from trainshed.client.job_reader import entries
@@ -27,8 +27,8 @@ def show_stream(
                 show(line)
     except KeyboardInterrupt:
         say(
-            f"\nJob [{job}] goes on. To go on watching it:\n\n  $ trainshed jobs stream-logs {job}\n\n"
-            f"To cancel it:\n\n  $ trainshed jobs cancel {job}"
+            f"\nJob [{job}] goes on. To go on watching it:\n\n  $ {job_command('stream-logs', job)}\n\n"
+            f"To cancel it:\n\n  $ {job_command('cancel', job)}"
         )
         raise click.exceptions.Exit(130) from None
 

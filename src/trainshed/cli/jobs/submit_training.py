@@ -20,6 +20,7 @@ from trainshed.cli.toolkit.options import (
     Names,
     WordChoice,
     format_option,
+    job_command,
     project_option,
     session,
 )
@@ -158,8 +159,8 @@ def finish(
     if not stream:
         say(
             "Your job is still active. You may view the status of your job with the command\n\n"
-            f"  $ trainshed jobs describe {job}\n\nor continue streaming the logs with the command\n\n"
-            f"  $ trainshed jobs stream-logs {job}"
+            f"  $ {job_command('describe', job)}\n\nor continue streaming the logs with the command\n\n"
+            f"  $ {job_command('stream-logs', job)}"
         )
         show_one(brief(job_body), format=format)
         return

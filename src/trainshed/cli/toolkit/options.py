@@ -160,6 +160,13 @@ class WordChoice(click.ParamType[str]):
         return word
 
 
+def job_command(verb: str, job: str) -> str:
+    """Return the command line of another command on a job, in the words of the program that the user called."""
+    words = click.get_current_context().command_path.split()
+    program = words[: words.index("jobs")] if "jobs" in words else ["trainshed"]
+    return " ".join((*program, "jobs", verb, job))
+
+
 def quiet_option(command: F) -> F:
     return click.option("-q", "--quiet", is_flag=True, help="Don't ask for confirmation.")(command)
 
