@@ -77,15 +77,17 @@ def call(server: RunningServer, method: str, path: str, body: bytes | None = Non
 
 
 @contextmanager
-def attack(server: RunningServer, method: str, path: str, body: bytes | None = None) -> Iterator[list[float]]:
-    """The same request again and again, from many clients. Gives the seconds of those that were answered with 200."""
+def attack(
+    server: RunningServer, method: str, path: str, body: bytes | None = None, *, status: int = 200
+) -> Iterator[list[float]]:
+    """The same request again and again, from many clients. Gives the seconds of those that got their answer."""
     stop, took = threading.Event(), list[float]()
 
     def go_on() -> None:
         while not stop.is_set():
-            status, answer, retry_after, seconds = call(server, method, path, body)
-            assert status == 200 or (status == 429 and retry_after), answer
-            if status == 200:
+            got, answer, retry_after, seconds = call(server, method, path, body)
+            assert got == status or (got == 429 and retry_after), answer
+            if got == status:
                 took.append(seconds)
 
     with ThreadPoolExecutor(ATTACKERS) as pool:
@@ -141,6 +143,27 @@ def test_a_log_of_a_terabyte_is_read_like_a_short_one(attacked: RunningServer, q
 
 def test_ordinary_calls_do_not_wait_behind_listings_of_a_large_folder(attacked: RunningServer) -> None:
     with attack(attacked, "GET", f"/storage/v1/b/{BUCKET}/o?prefix=many/&maxResults=1") as took:
+        normal_s = normal_calls(attacked)
+    assert normal_s < statistics.median(took) / 2
+
+
+PATTERN = f"gs://{BUCKET}/many/1*.nothing"  # a part of that folder
+PREDICTION = {"modelName": f"projects/{PROJECT}/models/m", "dataFormat": "JSON", "outputPath": f"gs://{BUCKET}/out"}
+PREDICT = json.dumps({"jobId": "p1", "predictionInput": PREDICTION | {"inputPaths": [PATTERN]}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", f"/v1/projects/{PROJECT}/jobs", PREDICT, 400),
+        ("DELETE", f"/storage/v1/b/{BUCKET}", None, 409),
+    ],
+    ids=["checks of the inputs of a job", "deletes of a bucket"],
+)
+def test_ordinary_calls_do_not_wait_behind(
+    attacked: RunningServer, method: str, path: str, body: bytes | None, status: int
+) -> None:
+    with attack(attacked, method, path, body, status=status) as took:
         normal_s = normal_calls(attacked)
     assert normal_s < statistics.median(took) / 2
 

@@ -62,8 +62,17 @@ class BucketBackend(ObjectBackend, Protocol):
     def make_bucket(self, bucket: str) -> None:
         """Create an empty bucket. Raises `ConflictError` if objects of a lost bucket are in its place."""
 
-    def remove_bucket(self, bucket: str, *, forget: Callable[[], None]) -> None:
-        """Call `forget`, then remove an empty bucket. Raises `ConflictError`, without any change, if it has objects."""
+    def clear_bucket(self, bucket: str, budget: WorkBudget | None = None) -> None:
+        """Remove the empty folders of a bucket without objects. Raises `ConflictError` if it has objects.
+
+        A `remove_bucket` that follows is fast then.
+        """
+
+    def remove_bucket(self, bucket: str, *, forget: Callable[[], None], budget: WorkBudget | None = None) -> None:
+        """Call `forget`, then remove an empty bucket. Raises `ConflictError`, without any change, if it has objects.
+
+        Raises what `WorkBudget.check` raises, without any change.
+        """
 
     def cloud_of(self, bucket: str) -> str:
         """The URL of a cloud bucket, such as s3://lab-data/mnist. Empty for a local bucket."""
@@ -90,13 +99,17 @@ class BackendRouter:
         """Create the folder. That of a cloud bucket stays empty; it remains if the bucket leaves the configuration."""
         self._local.make_bucket(bucket)
 
-    def remove_bucket(self, bucket: str, *, forget: Callable[[], None]) -> None:
+    def clear_bucket(self, bucket: str, budget: WorkBudget | None = None) -> None:
+        if not self.cloud_of(bucket):
+            self._local.clear_bucket(bucket, budget)
+
+    def remove_bucket(self, bucket: str, *, forget: Callable[[], None], budget: WorkBudget | None = None) -> None:
         if url := self.cloud_of(bucket):
             raise FailedPreconditionError(
                 f"gs://{bucket} is kept in {url}, as [buckets.{bucket}] in config.toml says. Take that table out and "
                 f"start the server again; then it can be removed, and what is in the cloud stays there."
             )
-        self._local.remove_bucket(bucket, forget=forget)
+        self._local.remove_bucket(bucket, forget=forget, budget=budget)
 
     def stage(self) -> StagedObject:
         return self._local.stage()

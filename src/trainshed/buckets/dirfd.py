@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -117,6 +117,41 @@ def prune(root: Path, parts: Sequence[str], *, keep: int) -> None:
                 return
             raise
         parts = parts[:-1]
+
+
+def prune_below(folder: int, *, lock: AbstractContextManager[object], check: Callable[[], object]) -> None:
+    """Remove all folders below an open one that are empty and unmarked. Others may write there meanwhile.
+
+    `lock` is held for each that is removed, as whoever marks folders holds it. `check` is called for each, and may
+    raise.
+    """
+    with DirectoryWalk(folder) as walk:
+        levels = [_subfolders(walk.fd)]
+        while True:
+            check()
+            if levels[-1]:
+                try:
+                    walk.down(levels[-1].pop())
+                except OSError as exc:
+                    if exc.errno not in NOT_FOUND_ERRNOS:
+                        raise
+                    continue  # removed since the folder was read
+                levels.append(_subfolders(walk.fd))
+                continue
+            levels.pop()
+            if not levels:
+                return
+            with lock:
+                is_kept = has_mark(walk.fd)
+                name = walk.up()
+                if not is_kept:
+                    with suppress(OSError):  # it is not empty, or gone
+                        os.rmdir(name, dir_fd=walk.fd)
+
+
+def _subfolders(folder: int) -> list[str]:
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
 class DirectoryWalk:

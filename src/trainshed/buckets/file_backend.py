@@ -26,6 +26,7 @@ from trainshed.buckets.dirfd import (
     prune,
     remove_tree,
 )
+from trainshed.buckets.empty_buckets import clear_empty_folders, refuse_objects
 from trainshed.buckets.listing import list_page
 from trainshed.buckets.names import bucket_name, components, is_folder
 from trainshed.buckets.object_files import check_plain, open_object, stat_object, unreadable_error
@@ -90,25 +91,26 @@ class FileBackend:
                     f"the operator to move the folder {bucket} out of `buckets` in the state folder first."
                 )
 
-    def remove_bucket(self, bucket: str, *, forget: Callable[[], None]) -> None:
+    def clear_bucket(self, bucket: str, budget: WorkBudget | None = None) -> None:
+        """Remove the empty folders of a bucket without objects. Raises `ConflictError` if it has objects."""
+        with disk_errors():
+            clear_empty_folders(self._root, bucket, budget or unlimited(), lock=self._folder_lock)
+
+    def remove_bucket(self, bucket: str, *, forget: Callable[[], None], budget: WorkBudget | None = None) -> None:
         """Call `forget`, then remove an empty bucket. Raises `ConflictError`, without any change, if it has objects."""
+        trash = self._uploads / f"gone-{secrets.token_hex(8)}"
         with ExitStack() as stack:
             for lock in self._stripes:  # blocks all writes to all buckets
                 stack.enter_context(lock)
-            if self.list(bucket, ListQuery(limit=1, checksums=False)).items:
-                raise ConflictError("The bucket you tried to delete is not empty.")
+            refuse_objects(self._root, bucket, budget or unlimited())
             crashpoint("bucket.delete.before")
             forget()
             crashpoint("bucket.delete.forgotten")
-            self._remove_bucket_folder(bucket)
-
-    def _remove_bucket_folder(self, bucket: str) -> None:
-        trash = self._uploads / f"gone-{secrets.token_hex(8)}"
-        try:
-            (self._root / bucket).rename(trash)
-        except FileNotFoundError:
-            return
-        crashpoint("bucket.delete.moved")
+            try:
+                (self._root / bucket).rename(trash)
+            except FileNotFoundError:
+                return
+            crashpoint("bucket.delete.moved")
         self._remove(trash)  # a remainder is removed at the next start
 
     def info(self, bucket: str, name: str, *, checksums: bool = True) -> ObjectInfo:

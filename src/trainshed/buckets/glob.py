@@ -5,30 +5,34 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from trainshed.domain.objects import ListQuery, ObjectPage
+from trainshed.domain.work_budget import WorkBudget, unlimited
 
 _WILDCARD = re.compile(r"[*?]")
 _PART = re.compile(r"\*+|.", re.DOTALL)
 
 
 class Lister(Protocol):
-    def list(self, bucket: str, query: ListQuery) -> ObjectPage: ...
+    def list(self, bucket: str, query: ListQuery, budget: WorkBudget | None = None) -> ObjectPage: ...
 
 
-def glob_objects(lister: Lister, bucket: str, pattern: str) -> Iterator[str]:
-    """The names of matching objects in order. A pattern without wildcards is an object or a folder."""
+def glob_objects(lister: Lister, bucket: str, pattern: str, budget: WorkBudget | None = None) -> Iterator[str]:
+    """The names of matching objects in order. A pattern without wildcards is an object or a folder.
+
+    Raises what `WorkBudget.check` raises.
+    """
+    pages = partial(_list_matching, lister, bucket, budget=budget or unlimited())
     wildcard = _WILDCARD.search(pattern)
     if wildcard is not None:
         start = wildcard.start()
-        yield from _list_matching(lister, bucket, pattern[:start], GlobPattern(pattern[start:]).matches)
+        yield from pages(pattern[:start], GlobPattern(pattern[start:]).matches)
     elif folder := pattern.rstrip("/"):
-        yield from _list_matching(
-            lister, bucket, folder, lambda rest: not rest or (rest[0] == "/" and "/" not in rest[1:])
-        )
+        yield from pages(folder, lambda rest: not rest or (rest[0] == "/" and "/" not in rest[1:]))
     else:
-        yield from _list_matching(lister, bucket, "", GlobPattern("*").matches)
+        yield from pages("", GlobPattern("*").matches)
 
 
 class GlobPattern:
@@ -67,11 +71,14 @@ def _bits(flags: Iterable[bool]) -> int:
     return sum(1 << number for number, flag in enumerate(flags) if flag)
 
 
-def _list_matching(lister: Lister, bucket: str, prefix: str, matches: Callable[[str], bool]) -> Iterator[str]:
+def _list_matching(
+    lister: Lister, bucket: str, prefix: str, matches: Callable[[str], bool], *, budget: WorkBudget
+) -> Iterator[str]:
     """Objects that start with the prefix and whose remainder matches."""
     query = ListQuery(prefix=prefix, checksums=False)
     while True:
-        page = lister.list(bucket, query)
+        page = lister.list(bucket, query, budget)
+        budget.check(0)
         names = (item.name for item in page.items if not item.name.endswith("/"))
         yield from (name for name in names if matches(name.removeprefix(prefix)))
         if not page.next:

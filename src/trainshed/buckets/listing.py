@@ -17,14 +17,15 @@ from trainshed.domain.work_budget import WorkBudget, unlimited
 from trainshed.errors import InvalidArgumentError
 
 _END_OF_FOLDER = ("", "", False)
+_LAST_NAME = chr(0x10FFFF)  #: behind a folder's key, the end of all names in it
 _ENTRIES_PER_CHECK = 1000  #: of a folder, between two looks at the budget
 
 
 def list_page(root: Path, bucket: str, query: ListQuery, budget: WorkBudget | None = None) -> ObjectPage:
     """The page that the query selects. Files that other programs wrote have no checksums.
 
-    When the budget is exhausted, a page that is not empty ends early. Raises `RequestCancelledError` if
-    nobody waits for it any more.
+    When the budget is exhausted, the page ends early, with a `next`. It may be empty then, after folders without
+    objects. Raises `RequestCancelledError` if nobody waits for it any more.
     """
     base = query.prefix[: query.prefix.rfind("/") + 1]
     try:
@@ -69,13 +70,15 @@ class _Walk:
         """Walk a folder tree until the page is full or past the end."""
         if not self._enter(position, base):
             return
-        levels = [iter(self._entries(position.fd, base))]
+        levels = [(base, iter(self._entries(position.fd, base)))]
         while levels:
-            key, name, is_folder = next(levels[-1], _END_OF_FOLDER)
+            key, name, is_folder = next(levels[-1][1], _END_OF_FOLDER)
             if not key:
-                levels.pop()
+                folder, _ = levels.pop()
                 if levels:
                     position.up()
+                    if self._ends_behind(folder):
+                        return
             elif self._past_end(key):
                 return
             elif self._skip and key.startswith(self._skip):
@@ -89,7 +92,7 @@ class _Walk:
                     position.up()
                 else:
                     proceed = self._enter(position, key)
-                    levels.append(iter(self._entries(position.fd, key)))
+                    levels.append((key, iter(self._entries(position.fd, key))))
                 if not proceed:
                     return
 
@@ -168,6 +171,14 @@ class _Walk:
     def _full(self) -> bool:
         count = len(self._items) + len(self._prefixes)
         self._more = count >= self._query.limit or (count > 0 and self._budget.exhausted)
+        return self._more
+
+    def _ends_behind(self, folder: str) -> bool:
+        """Whether the page ends here, behind all names of a folder, because the budget is exhausted."""
+        self._budget.spend(0)
+        end = folder + _LAST_NAME
+        if end > self._query.after and self._budget.exhausted:  # so that each page gets further than the one before
+            self._last, self._more = end, True
         return self._more
 
     def _prefix_of(self, name: str) -> str:

@@ -10,22 +10,28 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
+from trainshed.buckets.dirfd import open_directory, prune_below
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.buckets.names import bucket_name, components, object_path, split_uri
 from trainshed.buckets.uploads import SESSION_RETENTION_US, UploadSessions
 from trainshed.domain.objects import ListQuery, ObjectDraft, ObjectInfo, ObjectMetadata, Preconditions
 from trainshed.domain.times import now_us
+from trainshed.domain.work_budget import WorkBudget, WorkLimits
 from trainshed.errors import (
     ConditionNotMetError,
     ConflictError,
     DataLossError,
+    DeadlineExceededError,
     FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
+    RequestCancelledError,
     UnavailableError,
 )
 
@@ -253,6 +259,48 @@ def test_a_bucket_with_objects_stays_and_an_empty_one_goes_for_good(tree: FileBa
     with pytest.raises(NotFoundError):
         put(tree, "a")
     assert not (tmp_path / "buckets" / "bucket").exists()
+
+
+def test_a_bucket_is_cleared_of_empty_folders_before_it_is_removed(tree: FileBackend, tmp_path: Path) -> None:
+    bucket = tmp_path / "buckets" / "bucket"
+    put(tree, "kept/mark/")
+    with pytest.raises(ConflictError, match="not empty"):
+        tree.clear_bucket("bucket")
+    tree.delete("bucket", "kept/mark/", Preconditions())
+    for name in ("a/b/c", "a/d", "e", "f/g"):
+        (bucket / name).mkdir(parents=True)
+    (bucket / "f" / "no\nobject").touch()
+    tree.clear_bucket("bucket")
+    assert sorted(path.name for path in bucket.rglob("*")) == ["f", "no\nobject"]
+    tree.remove_bucket("bucket", forget=lambda: None)
+    assert not bucket.exists()
+
+
+def test_a_bucket_whose_delete_is_stopped_stays(tree: FileBackend, tmp_path: Path) -> None:
+    bucket = tmp_path / "buckets" / "bucket"
+    for number in range(50):
+        (bucket / "many" / str(number)).mkdir(parents=True)
+    limits = WorkLimits(max_bytes=1 << 40, max_seconds=600)
+    overdue, left = WorkBudget(replace(limits, max_seconds=0)), WorkBudget(limits)
+    left.cancel()
+    for budget, error in ((overdue, DeadlineExceededError), (left, RequestCancelledError)):
+        with pytest.raises(error):
+            tree.clear_bucket("bucket", budget)
+        with pytest.raises(error):
+            tree.remove_bucket("bucket", forget=lambda: pytest.fail("it is forgotten"), budget=budget)
+    put(tree, "a")
+
+
+def test_a_folder_that_is_marked_while_its_bucket_is_cleared_stays(tree: FileBackend, tmp_path: Path) -> None:
+    names = [f"{number}/" for number in range(20)]
+    for name in names:
+        (tmp_path / "buckets" / "bucket" / name).mkdir()
+    unmarked = iter(names)
+    with open_directory(tmp_path, ("buckets", "bucket")) as folder:
+        prune_below(folder, lock=threading.Lock(), check=lambda: [put(tree, name) for name in islice(unmarked, 1)])
+    marked = [item.name for item in tree.list("bucket", ListQuery()).items]
+    assert marked == sorted(set(names) - set(unmarked))
+    assert (tmp_path / "buckets" / "bucket" / "0").exists()
 
 
 def test_writers_and_deleters_of_one_folder_do_not_lose_each_other(tree: FileBackend) -> None:

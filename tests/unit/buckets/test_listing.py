@@ -128,3 +128,20 @@ def test_a_listing_that_nobody_waits_for_stops(tmp_path: Path) -> None:
     tree = fill(tmp_path, ["a"])
     with pytest.raises(RequestCancelledError):
         tree.list("bucket", ListQuery(), cancelled)
+
+
+def test_a_listing_of_folders_without_objects_ends_with_its_budget(tmp_path: Path) -> None:
+    tree = fill(tmp_path, ["a/b/1", "m/", "z"])
+    bucket = tmp_path / "buckets" / "bucket"
+    for name in ("a/a", "a/c", "b/a/a", "b/b", "c"):
+        (bucket / name).mkdir(parents=True)
+    query, seen, empty = ListQuery(), list[str](), 0
+    while True:
+        page = tree.list("bucket", query, budget(seconds=0))
+        seen += [item.name for item in page.items]
+        empty += not page.items
+        if not page.next:
+            break
+        query = replace(query, after=page.next)
+    assert seen == ["a/b/1", "m/", "z"]
+    assert empty >= 5  # a page for each

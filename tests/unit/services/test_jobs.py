@@ -24,12 +24,14 @@ from trainshed.domain.models.version import Version
 from trainshed.domain.models.version_details import VersionDetails
 from trainshed.domain.operations import Operation
 from trainshed.domain.policies import JOBS
+from trainshed.domain.work_budget import WorkBudget, WorkLimits
 from trainshed.errors import (
     AbortedError,
     AlreadyExistsError,
     FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
+    RequestCancelledError,
 )
 from trainshed.runtimes.resolution import RuntimeChoice
 from trainshed.services.access.policies import Policies
@@ -493,6 +495,39 @@ def test_a_batch_prediction_of_what_is_not_there(
     with pytest.raises(error, match=words):
         shed.jobs.create("shed", prediction(**changes))
     assert shed.scheduler.woken == 0
+
+
+@pytest.mark.parametrize(
+    "request_body",
+    [
+        prediction(inputPaths=["gs://mine/*.json"]),
+        prediction(modelName=None, uri="gs://mine/model"),
+        prediction(),
+        body("j1"),
+    ],
+    ids=["a pattern", "a folder", "all is there", "packages"],
+)
+def test_checks_that_nobody_waits_for_stop_and_store_nothing(shed: Shed, request_body: dict[str, Any]) -> None:
+    budget = WorkBudget(WorkLimits(max_bytes=1 << 40, max_seconds=600))
+    budget.cancel()
+    with pytest.raises(RequestCancelledError):
+        shed.jobs.create("shed", request_body, budget)
+    assert shed.jobs.page("shed", PageRequest(size=5)).items == []
+
+
+@pytest.mark.parametrize(
+    ("request_body", "slow"),
+    [
+        (prediction(), True),
+        (body("j1"), False),
+        (body("j1", packageUris=["gs://mine/a.tar.gz", "gs://in-cloud/a.tar.gz"]), True),
+        (body("j1", packageUris=["s3://mine", 5, None]), False),
+        ({"trainingInput": 5}, False),
+        ({"trainingInput": {"packageUris": 5}}, False),
+    ],
+)
+def test_checks_that_may_take_long_are_known_before(shed: Shed, request_body: dict[str, Any], slow: bool) -> None:
+    assert shed.jobs.has_slow_checks(request_body) is slow
 
 
 def test_a_job_whose_place_does_not_answer_says_so(shed: Shed) -> None:

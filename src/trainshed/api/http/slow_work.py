@@ -53,7 +53,16 @@ LISTINGS = WorkKind(
 CLOUD_LISTINGS = WorkKind(  #: these wait for a cloud, which may not respond
     name="listings of cloud buckets", threads=16, max_waiting=256, limits=WorkLimits(max_bytes=1 << 62, max_seconds=60)
 )
-KINDS = (LOG_QUERIES, LOG_PAGES, CHECKSUMS, REPLAYS, COPIES, TRANSFERS, LISTINGS, CLOUD_LISTINGS)
+INPUT_CHECKS = WorkKind(  #: of jobs and versions: those of batch predictions list whole buckets, others may ask a cloud
+    name="checks of inputs", threads=4, max_waiting=256, limits=WorkLimits(max_bytes=1 << 62, max_seconds=30.0)
+)
+BUCKET_DELETES = WorkKind(
+    name="deletes of buckets", threads=2, max_waiting=64, limits=WorkLimits(max_bytes=1 << 62, max_seconds=30.0)
+)
+KINDS = (
+    *(LOG_QUERIES, LOG_PAGES, CHECKSUMS, REPLAYS, COPIES, TRANSFERS, LISTINGS, CLOUD_LISTINGS),
+    *(INPUT_CHECKS, BUCKET_DELETES),
+)
 
 
 class _Turn:

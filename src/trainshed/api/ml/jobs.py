@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,6 +13,7 @@ from trainshed.api.http.paging import page_body, page_request
 from trainshed.api.http.request import principal, project, read_query, services
 from trainshed.api.http.responses import json_response
 from trainshed.api.http.routing import ProjectScope, Route
+from trainshed.api.http.slow_work import INPUT_CHECKS, slow_work
 from trainshed.api.ml.policies import policy_routes
 from trainshed.domain.iam import Access
 from trainshed.domain.json_fields import message
@@ -21,8 +24,11 @@ _NO_FIELDS = message({})
 async def create(request: Request) -> Response:
     read_query(request)
     body = await read_json_object(request)
-    user = principal(request).user
-    return json_response(await run_in_threadpool(services(request).jobs.create, project(request), body, user=user))
+    jobs = services(request).jobs
+    create_job = partial(jobs.create, project(request), body, user=principal(request).user)
+    if jobs.has_slow_checks(body):
+        return json_response(await slow_work(request, INPUT_CHECKS).run(request, create_job))
+    return json_response(await run_in_threadpool(create_job))
 
 
 async def get(request: Request) -> Response:

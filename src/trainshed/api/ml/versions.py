@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,6 +13,7 @@ from trainshed.api.http.paging import page_body, page_request
 from trainshed.api.http.request import project, read_query, services
 from trainshed.api.http.responses import json_response
 from trainshed.api.http.routing import ProjectScope, Route
+from trainshed.api.http.slow_work import INPUT_CHECKS, slow_work
 from trainshed.domain.iam import Access
 from trainshed.domain.json_fields import message
 
@@ -25,7 +28,8 @@ def _names(request: Request) -> tuple[str, str, str]:
 async def create(request: Request) -> Response:
     read_query(request)
     body, model = await read_json_object(request), request.path_params["model"]
-    return json_response(await run_in_threadpool(services(request).versions.create, project(request), model, body))
+    create_version = partial(services(request).versions.create, project(request), model, body)
+    return json_response(await slow_work(request, INPUT_CHECKS).run(request, create_version))
 
 
 async def get(request: Request) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -13,6 +14,7 @@ from starlette.responses import Response
 from trainshed.api.http.bodies import read_json_object
 from trainshed.api.http.request import principal, project, services
 from trainshed.api.http.routing import Handler, ProjectScope, Route
+from trainshed.api.http.slow_work import BUCKET_DELETES, slow_work
 from trainshed.api.storage.requests import known_only, number, page_start, page_token, parameters, preconditions
 from trainshed.api.storage.resources import NO_ACLS, base_url, bucket_acl, bucket_body, object_acl, storage_response
 from trainshed.domain.iam import Access
@@ -158,7 +160,8 @@ def _change_handler(*, replace: bool) -> Handler:
 
 async def delete(request: Request) -> Response:
     required = preconditions(parameters(request))
-    await run_in_threadpool(services(request).buckets.delete, request.path_params["bucket"], required)
+    delete_bucket = partial(services(request).buckets.delete, request.path_params["bucket"], required)
+    await slow_work(request, BUCKET_DELETES).run(request, delete_bucket)
     return Response(status_code=204)
 
 

@@ -30,6 +30,7 @@ from trainshed.domain.models.version_container import batch_prediction_unsupport
 from trainshed.domain.names import ENGINE_LABEL
 from trainshed.domain.patches import check_etag, check_mask, etag, merge_labels
 from trainshed.domain.times import now_us, rfc3339
+from trainshed.domain.work_budget import WorkBudget, unlimited
 from trainshed.errors import FailedPreconditionError
 from trainshed.node.crashpoints import crashpoint
 from trainshed.services.jobs.reports import JobReports, hang_remedy
@@ -72,11 +73,26 @@ class Jobs:
         self._reports = reports
         self._clock = clock
 
-    def create(self, project: str, body: Mapping[str, Any], *, user: str = "") -> dict[str, Any]:
-        """Queue a new job. It is stored when this returns. Raises `AlreadyExistsError` for an id that was ever used."""
+    def has_slow_checks(self, body: Mapping[str, Any]) -> bool:
+        """Return whether `create` lists buckets or asks a cloud. The body may be invalid."""
+        if "predictionInput" in body:
+            return True
+        training = body.get("trainingInput")
+        uris = training.get("packageUris") if isinstance(training, Mapping) else None
+        return isinstance(uris, list) and any(map(self._checks.uri_checker.is_in_cloud, uris))
+
+    def create(
+        self, project: str, body: Mapping[str, Any], budget: WorkBudget | None = None, *, user: str = ""
+    ) -> dict[str, Any]:
+        """Queue a new job. It is stored when this returns. Raises `AlreadyExistsError` for an id that was ever used.
+
+        Inputs are checked within the budget. Raises what `WorkBudget.check` raises, and nothing is stored then.
+        """
+        budget = budget or unlimited()
         request = read_job(body, self._checks.machines)
         engine = self._scheduler.choose_engine(request.labels, request.workload)
-        runtime, notes = self._resolve_workload(project, request.workload, engine)
+        runtime, notes = self._resolve_workload(project, request.workload, engine, budget)
+        budget.check(0)
         job = Job(
             project=project,
             id=request.job_id,
@@ -196,25 +212,29 @@ class Jobs:
 
         return retry_on_conflict(attempt)
 
-    def _resolve_workload(self, project: str, workload: Workload, engine: str) -> tuple[str, Sequence[str]]:
+    def _resolve_workload(
+        self, project: str, workload: Workload, engine: str, budget: WorkBudget
+    ) -> tuple[str, Sequence[str]]:
         """Return the runtime of a workload, and notes for the user. Raises an error if an input is missing."""
         if isinstance(workload, BatchPrediction):
-            return self._resolve_prediction(project, workload)
+            return self._resolve_prediction(project, workload, budget)
         shortfall = tuple(filter(None, (self._scheduler.shortfall(engine, workload),)))
         if workload.containers:
             for role, container in workload.containers.items():
                 self._checks.registries.check(container.image, field=image_field(role))
-            self._check_training(project, workload)
+            self._check_training(project, workload, budget)
             return CONTAINER, shortfall
         choice = self._checks.runtimes.resolve(workload.runtime_version, workload.python_version)
-        self._check_training(project, workload)
+        self._check_training(project, workload, budget)
         return choice.name, (*choice.notes, *shortfall)
 
-    def _check_training(self, project: str, training: Training) -> None:
+    def _check_training(self, project: str, training: Training, budget: WorkBudget) -> None:
         """Raise `FailedPreconditionError` if an input is missing. Buckets of other projects count as missing."""
         uri_checker = self._checks.uri_checker
         missing = [
-            uri for uri in training.package_uris if not uri_checker.object_readable(project, uri, field="package_uris")
+            uri
+            for uri in training.package_uris
+            if not uri_checker.object_readable(project, uri, field="package_uris", budget=budget)
         ]
         if missing:
             raise FailedPreconditionError(
@@ -225,12 +245,18 @@ class Jobs:
         if training.job_dir:
             self._check_bucket(project, training.job_dir, field="job_dir")
 
-    def _resolve_prediction(self, project: str, prediction: BatchPrediction) -> tuple[str, Sequence[str]]:
+    def _resolve_prediction(
+        self, project: str, prediction: BatchPrediction, budget: WorkBudget
+    ) -> tuple[str, Sequence[str]]:
         uri_checker = self._checks.uri_checker
         self._check_bucket(project, prediction.output_path, field="output_path")
         if cloud := uri_checker.cloud_of(parse_uri(prediction.output_path, field="output_path")[0]):
             raise cloud_output_unsupported(prediction.output_path, cloud)
-        missing = [uri for uri in prediction.input_paths if not uri_checker.matched(project, uri, field="input_paths")]
+        missing = [
+            uri
+            for uri in prediction.input_paths
+            if not uri_checker.matched(project, uri, field="input_paths", budget=budget)
+        ]
         if missing:
             raise FailedPreconditionError(
                 f"No object matches {', '.join(missing[:5])}. Each path must match at least one in a bucket of project "
@@ -246,7 +272,7 @@ class Jobs:
                     prediction.model, field="version_name" if prediction.version else "model_name"
                 )
             return runtime, prediction.notes
-        if not uri_checker.folder_readable(project, prediction.uri, field="uri"):
+        if not uri_checker.folder_readable(project, prediction.uri, field="uri", budget=budget):
             raise FailedPreconditionError(
                 f"There are no files in {prediction.uri} that project {project} has.", field="uri"
             )

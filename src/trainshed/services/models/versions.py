@@ -35,6 +35,7 @@ from trainshed.domain.operations import Operation, OperationType, response
 from trainshed.domain.patches import check_etag, check_mask, merge_labels
 from trainshed.domain.times import now_us
 from trainshed.domain.uris import is_uri
+from trainshed.domain.work_budget import WorkBudget, unlimited
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError
 from trainshed.gateway.metrics import VersionMetrics
 from trainshed.services.access.projects import Projects
@@ -75,12 +76,19 @@ class Versions:
         self._checks = checks
         self._clock = clock
 
-    def create(self, project: str, model_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Start to create a version. Raises `AlreadyExistsError` if the model has one of that name."""
+    def create(
+        self, project: str, model_id: str, body: Mapping[str, Any], budget: WorkBudget | None = None
+    ) -> dict[str, Any]:
+        """Start to create a version. Raises `AlreadyExistsError` if the model has one of that name.
+
+        Its files are looked for within the budget. Raises what `WorkBudget.check` raises, and nothing is stored then.
+        """
+        budget = budget or unlimited()
         request = read_version(body)
         model = self._store.get(project, model_id)
         details = self._details(model, request)
-        self._check_uris(project, request.body)
+        self._check_uris(project, request.body, budget)
+        budget.check(0)
         version = Version(
             project=project,
             model=model_id,
@@ -230,10 +238,11 @@ class Versions:
         engine = self._checks.placement.choose_for_hosts(labels, HOSTED_VERSION)
         return VersionDetails(runtime=choice.name, engine=engine, notes=notes)
 
-    def _check_uris(self, project: str, body: Mapping[str, Any]) -> None:
+    def _check_uris(self, project: str, body: Mapping[str, Any], budget: WorkBudget) -> None:
         """Raise `FailedPreconditionError` if files are missing. Buckets of other projects count as missing."""
         uri = body.get("deploymentUri", "")
-        if uri and not self._checks.uri_checker.folder_readable(project, uri, field="version.deployment_uri"):
+        uri_checker = self._checks.uri_checker
+        if uri and not uri_checker.folder_readable(project, uri, field="version.deployment_uri", budget=budget):
             raise FailedPreconditionError(
                 f"There are no files in {uri}. It must be a folder in a bucket of project {project} that holds the "
                 f"exported model. List what there is with `trainshed buckets ls gs://BUCKET`.",
@@ -242,7 +251,7 @@ class Versions:
         field = "version.package_uris"
         packages = body.get("packageUris", ())
         if missing := [
-            each for each in packages if not self._checks.uri_checker.object_readable(project, each, field=field)
+            each for each in packages if not uri_checker.object_readable(project, each, field=field, budget=budget)
         ]:
             raise FailedPreconditionError(
                 f"The provided GCS paths cannot be read: {', '.join(missing[:5])}. Each must be an object in a bucket "

@@ -12,6 +12,7 @@ from trainshed.buckets.names import bucket_name
 from trainshed.domain import names
 from trainshed.domain.objects import MAX_PAGE, Bucket, Preconditions
 from trainshed.domain.times import now_us
+from trainshed.domain.work_budget import WorkBudget
 from trainshed.errors import CannotProceedError, ConditionNotMetError, InvalidArgumentError, NotFoundError, NotModified
 from trainshed.node.crashpoints import crashpoint
 from trainshed.store.buckets import BucketStore, bucket_exists
@@ -152,11 +153,16 @@ class Buckets:
             return bucket
         return self._store.record(replace(changed, updated_us=self._clock()))
 
-    def delete(self, name: str, conditions: Preconditions) -> None:
-        """Delete an empty bucket. Raises `ConflictError` if it holds objects."""
+    def delete(self, name: str, conditions: Preconditions, budget: WorkBudget | None = None) -> None:
+        """Delete an empty bucket. Raises `ConflictError` if it holds objects.
+
+        Raises what `WorkBudget.check` raises; then the bucket is still there, with fewer empty folders.
+        """
+        _check(self._store.get(name), conditions)
+        self._backend.clear_bucket(name, budget)  # the slow part, which nobody waits for
         with self._lock:
             _check(self._store.get(name), conditions)
-            self._backend.remove_bucket(name, forget=lambda: self._store.delete(name))
+            self._backend.remove_bucket(name, forget=lambda: self._store.delete(name), budget=budget)
 
     def _exists(self, name: str) -> bool:
         try:

@@ -22,7 +22,7 @@ from trainshed.domain.objects import (
     bucket_not_found,
     object_not_found,
 )
-from trainshed.domain.work_budget import WorkBudget
+from trainshed.domain.work_budget import WorkBudget, unlimited
 from trainshed.errors import (
     DeadlineExceededError,
     DiskFullError,
@@ -90,21 +90,26 @@ class Objects:
             return False
         return True
 
-    def folder_holds_files(self, bucket: str, folder: str) -> bool:
-        """Return whether a folder has any object; "" is the whole bucket. Folder markers do not count."""
+    def folder_holds_files(self, bucket: str, folder: str, budget: WorkBudget | None = None) -> bool:
+        """Return whether a folder has any object; "" is the whole bucket. Folder markers do not count.
+
+        Raises what `WorkBudget.check` raises, as `matches` does.
+        """
+        budget = budget or unlimited()
         prefix = f"{folder.removesuffix('/')}/" if folder else ""
         query = ListQuery(prefix=prefix, checksums=False, limit=100)
         while True:
-            page = self._backend.list(bucket, query)
+            page = self._backend.list(bucket, query, budget)
+            budget.check(0)
             if any(not item.name.endswith("/") for item in page.items):
                 return True
             if not page.next:
                 return False
             query = replace(query, after=page.next)
 
-    def matches(self, bucket: str, pattern: str) -> bool:
+    def matches(self, bucket: str, pattern: str, budget: WorkBudget | None = None) -> bool:
         """Return whether an object matches the pattern. See `glob_objects`."""
-        return any(glob_objects(self._backend, bucket, pattern))
+        return any(glob_objects(self._backend, bucket, pattern, budget))
 
     def open(self, source: ObjectSource) -> ObjectReader:
         """Open an object for reading, as it is now; the caller closes it."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from trainshed.buckets.backend import BackendRouter
 from trainshed.buckets.names import components, split_uri
+from trainshed.domain.work_budget import WorkBudget
 from trainshed.errors import InvalidArgumentError, NotFoundError
 from trainshed.services.storage.buckets import Buckets
 from trainshed.services.storage.objects import Objects
@@ -23,26 +24,37 @@ class UriChecker:
         """Return the URL of a cloud bucket, such as s3://lab-data/mnist. Returns "" for a local bucket."""
         return self.backend.cloud_of(bucket)
 
+    def is_in_cloud(self, uri: object) -> bool:
+        """Return whether the URI is of a cloud bucket. Returns False for an invalid one."""
+        try:
+            return isinstance(uri, str) and self.backend.cloud_of(split_uri(uri)[0]) != ""
+        except InvalidArgumentError:
+            return False
+
     def owns(self, project: str, bucket: str) -> bool:
         try:
             return self.buckets.owner(bucket) == project
         except NotFoundError:
             return False
 
-    def object_readable(self, project: str, uri: str, *, field: str) -> bool:
-        """Return whether the object exists. Raises `InvalidArgumentError` if `uri` is no gs:// URI."""
+    def object_readable(self, project: str, uri: str, *, field: str, budget: WorkBudget) -> bool:
+        """Return whether the object exists. Raises `InvalidArgumentError` if `uri` is no gs:// URI.
+
+        Raises what `WorkBudget.check` raises, as the others do.
+        """
+        budget.check(0)
         bucket, name = parse_uri(uri, field=field)
         return name != "" and self.owns(project, bucket) and self.objects.exists(bucket, name)
 
-    def folder_readable(self, project: str, uri: str, *, field: str) -> bool:
+    def folder_readable(self, project: str, uri: str, *, field: str, budget: WorkBudget) -> bool:
         """Return whether the folder has any object. Raises `InvalidArgumentError` if `uri` is no gs:// URI."""
         bucket, name = parse_uri(uri, field=field)
-        return self.owns(project, bucket) and self.objects.folder_holds_files(bucket, name)
+        return self.owns(project, bucket) and self.objects.folder_holds_files(bucket, name, budget)
 
-    def matched(self, project: str, uri: str, *, field: str) -> bool:
+    def matched(self, project: str, uri: str, *, field: str, budget: WorkBudget) -> bool:
         """Return whether any object matches the pattern. Raises `InvalidArgumentError` if `uri` is no gs:// URI."""
         bucket, pattern = parse_uri(uri, field=field)
-        return self.owns(project, bucket) and self.objects.matches(bucket, pattern)
+        return self.owns(project, bucket) and self.objects.matches(bucket, pattern, budget)
 
 
 def parse_uri(uri: str, *, field: str) -> tuple[str, str]:
