@@ -47,6 +47,11 @@ class Settings:
         "apart, at most an eighth of the open files.",
     )
     max_connections_per_address: int = _setting(500, "The same for an address not of loopback or `reverse_proxies`.")
+    unread_limit_mb: int = _setting(
+        256,
+        "Most memory for responses that their clients do not read. Above it, the connections are closed whose clients "
+        "have read nothing for the longest time.",
+    )
     reverse_proxies: str = _setting(
         "",
         "Addresses and networks, separated by commas, of reverse proxies in front of the server, such as `10.0.0.7, "

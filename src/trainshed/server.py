@@ -32,6 +32,7 @@ from trainshed.api.acceptor import Acceptor
 from trainshed.api.app import Api
 from trainshed.api.listener import listener_config
 from trainshed.api.ml.fast_path import FastPath
+from trainshed.api.unread_responses import UnreadResponses
 from trainshed.api.uvicorn_adapter import Listener, installed_versions, unknown_versions
 from trainshed.backup.restore import finish_restore, refuse_empty_database, refuse_lost_database
 from trainshed.backup.timer import BackupTimer
@@ -59,6 +60,7 @@ MIN_FREE_BYTES = 1 << 20  #: in the state folder, for a start
 MAX_LOG_BYTES = 16 << 20  #: of the server's own log, before it is rotated
 SHUTDOWN_GRACE_S = 35.0  #: from the first signal to the end of the process, whatever its threads do
 AT_ONCE_GRACE_S = 2.0  #: from the second one
+UNSENT_BYTES = 128 << 10  #: of a connection, that the kernel takes before it can send them
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -108,7 +110,7 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
                 _run(
                     app,
                     application,
-                    _Endpoints(http, tls, certificates, connections, tunnels),
+                    _Endpoints(http, tls, certificates, connections, tunnels, settings.unread_limit_mb << 20),
                     interception,
                     lambda: ready(info),
                 )
@@ -174,6 +176,8 @@ def _listen(host: str, port: int) -> Iterator[socket.socket]:
                 f"Port {port} of {host} can't be used: {exc.strerror or exc}{_port_owner(port)}. "
                 f"Choose another one with --port and --tls-port."
             ) from exc
+        # what a client does not read stays in the memory of the process, which is bounded, and not in the kernel's
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         listener.listen(2048)
         yield listener
 
@@ -304,6 +308,7 @@ class _Endpoints:
     certificates: Certificates
     connections: Connections
     tunnels: Connections  #: of the proxy
+    max_unread_bytes: int
 
 
 async def _run(
@@ -315,7 +320,8 @@ async def _run(
 ) -> None:
     fast_path = _fast_path(app, application.services.server)
     connections, certificates = endpoints.connections, endpoints.certificates
-    config = partial(listener_config, fast_path=fast_path, connections=connections)
+    unread = UnreadResponses(endpoints.max_unread_bytes)
+    config = partial(listener_config, fast_path=fast_path, connections=connections, unread=unread)
     own = config(app)
     plain, secure = Listener(own), Listener(own)
     context = tls_context(certificates.chain, certificates.key)

@@ -9,6 +9,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from trainshed.api.ml.fast_path import FastPath
+from trainshed.api.unread_responses import UnreadResponses
 from trainshed.api.uvicorn_adapter import IDLE_SHUTDOWN_TIMEOUT_S, TimedProtocol
 from trainshed.connections import DEFAULT_MAX, Connections
 
@@ -20,6 +21,7 @@ def listener_config(
     *,
     fast_path: FastPath | None,
     connections: Connections,
+    unread: UnreadResponses | None = None,
     idle_shutdown_s: float = IDLE_SHUTDOWN_TIMEOUT_S,
 ) -> uvicorn.Config:
     """The configuration of a listener.
@@ -29,7 +31,13 @@ def listener_config(
     """
     protocol: Any = "h11"
     if fast_path is not None:
-        protocol = partial(TimedProtocol, fast_path=fast_path, connections=connections, idle_shutdown_s=idle_shutdown_s)
+        protocol = partial(
+            TimedProtocol,
+            fast_path=fast_path,
+            connections=connections,
+            unread=unread or UnreadResponses(),
+            idle_shutdown_s=idle_shutdown_s,
+        )
     return uvicorn.Config(
         app,
         http=protocol,

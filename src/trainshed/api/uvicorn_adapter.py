@@ -13,7 +13,7 @@ import random
 import re
 import shlex
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, cast
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 import uvicorn
 
 from trainshed.api.ml.fast_path import FastPath, FastPathExchange
+from trainshed.api.unread_responses import UnreadResponses
 from trainshed.connections import Connections, address_of
 
 ProtocolFactory = Callable[..., asyncio.Protocol]
@@ -67,7 +68,8 @@ PROTOCOL_ARGUMENTS = ("config", "server_state", "app_state")
 
 #: Of the HTTP protocol.
 PROTOCOL_NAMES = (
-    *("connection_made", "connection_lost", "data_received", "pause_writing", "shutdown", "send_400_response"),
+    *("connection_made", "connection_lost", "data_received", "pause_writing", "resume_writing"),
+    *("shutdown", "send_400_response", "flow.drain"),
     *("on_headers_complete", "on_message_complete", "on_response_complete", "url", "headers", "scope", "cycle"),
     *("pipeline", "config", "loop", "transport", "tasks", "server_state.default_headers"),
     *("_start_asgi_task", "expect_100_continue"),
@@ -78,6 +80,7 @@ PROTOCOL_NAMES = (
 #: Of uvicorn's request cycle, whose place a `FastPathExchange` takes.
 CYCLE_NAMES = ("body", "more_body", "disconnected", "response_complete", "keep_alive", "message_event.set")
 
+TLS_WRITE_BYTES = 65_536  #: of a response at a time, and the most that waits before a client is said not to read
 BODY_TIMEOUT_S = 30.0  #: without progress: no byte of a pending body arrives, or the client takes no byte of a response
 UNAUTHENTICATED_BODY_TIMEOUT_S = 10.0  #: in total, for a body that comes without a valid token
 UNAUTHENTICATED_BODY_BYTES_PER_S = 1000  #: least rate; what has arrived extends the timeout at this rate
@@ -125,18 +128,35 @@ class Listener(uvicorn.Server):
 class _HalfClosing:
     """A transport for uvicorn, whose `close` lets the client read the response to a request that it still sends.
 
-    A socket that is closed with unread bytes is reset, and the reset overtakes the response.
+    A socket that is closed with unread bytes is reset, and the reset overtakes the response. A write to TLS is split,
+    so that its buffer, which can be measured, has what does not fit into the one below it, which can't.
     """
 
     def __init__(self, transport: asyncio.Transport, protocol: TimedProtocol) -> None:
         self._transport = transport
         self._protocol = weakref.ref(protocol)
         self.half_closed = False
-        self.write = transport.write
-        self.writelines = transport.writelines
+        self.is_secure = transport.get_extra_info("ssl_object") is not None
+        self.write = self._write_split if self.is_secure else transport.write
+        self.writelines = self._writelines_split if self.is_secure else transport.writelines
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
+
+    def _write_split(self, data: bytes) -> None:
+        write = self._transport.write
+        if len(data) <= TLS_WRITE_BYTES:
+            write(data)
+            return
+        view = memoryview(data)
+        for start in range(0, len(view), TLS_WRITE_BYTES):
+            write(view[start : start + TLS_WRITE_BYTES])
+        protocol = self._protocol()
+        if protocol is not None:
+            protocol.written()
+
+    def _writelines_split(self, lines: Iterable[bytes]) -> None:
+        self._write_split(b"".join(lines))
 
     def is_closing(self) -> bool:
         return self.half_closed or self._transport.is_closing()
@@ -157,16 +177,20 @@ class TimedProtocol(HttpToolsProtocol):
         *args: Any,
         fast_path: FastPath,
         connections: Connections,
+        unread: UnreadResponses,
         idle_shutdown_s: float = IDLE_SHUTDOWN_TIMEOUT_S,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self._fast_path = fast_path
         self._table = connections
+        self.unread = unread
         self._idle_shutdown_s = idle_shutdown_s
 
     def connection_made(self, transport: Any) -> None:
         self._half_closing = _HalfClosing(transport, self)
+        if self._half_closing.is_secure:
+            transport.set_write_buffer_limits(high=TLS_WRITE_BYTES)  # as that of a plain one
         super().connection_made(cast("asyncio.Transport", self._half_closing))
         self._last_active = self._last_written = self._began = self.loop.time()
         self._headers_size, self._last_bytes = 0, b""
@@ -175,6 +199,7 @@ class TimedProtocol(HttpToolsProtocol):
         self.half_closed = False
         self._is_authenticated = False  #: whether a request on it had a token
         self._awaited: tuple[Any, Any] | None = None  #: the request that begins when its body is complete
+        self._held: tuple[Any, Any] | None = None  #: the request that begins when earlier responses are read
         self._unwritten = 0  #: bytes in the write buffer at the last check
         self.waiter: asyncio.Future[Any] | None = None  #: resolves to None when the client disconnects
         self.gone = False
@@ -222,8 +247,13 @@ class TimedProtocol(HttpToolsProtocol):
         self.cycle = FastPathExchange(self, self._fast_path.predictions, target, keep_alive=keep_alive)
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        """Begin a request. One without credentials costs nothing but its memory until its body is complete."""
-        if cycle is self.cycle and cycle.more_body and self._is_awaited():
+        """Begin a request, if the client reads its responses.
+
+        One without credentials costs nothing but its memory until its body is complete.
+        """
+        if self.flow.write_paused:
+            self._held = cycle, app
+        elif cycle is self.cycle and cycle.more_body and self._is_awaited():
             self._awaited = cycle, app
         else:
             super()._start_asgi_task(cycle, app)
@@ -301,10 +331,33 @@ class TimedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         self._last_written = self.loop.time()
         super().pause_writing()
+        self.unread.update(self)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.unread.remove(self)
+        if self._held is not None:
+            held, self._held = self._held, None
+            self._start_asgi_task(*held)
+
+    def written(self) -> None:
+        """Note that a large response was written in pieces."""
+        if self.flow.write_paused and not self.gone:
+            self.unread.update(self)
+
+    def unread_bytes(self) -> int:
+        """Return what waits in memory for the client, with what TLS may have encrypted at most."""
+        return self.transport.get_write_buffer_size() + (2 * TLS_WRITE_BYTES if self._half_closing.is_secure else 0)
+
+    async def drained(self) -> None:
+        """Wait until the client has read nearly all that was written, or is gone."""
+        await self.flow.drain()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._check_timer.cancel()
         self._table.remove(self)
+        self.unread.remove(self)
+        self._held = None
         self.gone = True
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)

@@ -26,6 +26,7 @@ from uvicorn.server import ServerState
 
 from trainshed.api import uvicorn_adapter
 from trainshed.api.ml.fast_path import FastPath, FastPathExchange
+from trainshed.api.unread_responses import UnreadResponses
 from trainshed.api.uvicorn_adapter import TimedProtocol
 from trainshed.connections import Connections
 from trainshed.gateway.gateway import PredictionGateway
@@ -58,7 +59,9 @@ async def _let_go(sent: bytes) -> bool:
             lost.set()
 
     server = await loop.create_server(
-        lambda: Watched(config, state, {}, fast_path=FAST_PATH, connections=Connections()), "127.0.0.1", 0
+        lambda: Watched(config, state, {}, fast_path=FAST_PATH, connections=Connections(), unread=UnreadResponses()),
+        "127.0.0.1",
+        0,
     )
     async with server:
         with socket.socket() as client:
@@ -88,7 +91,9 @@ def test_every_undocumented_name_is_there(monkeypatch: pytest.MonkeyPatch) -> No
         config.load()
         loop = asyncio.get_running_loop()
         server = await loop.create_server(
-            lambda: Kept(config, state, {}, fast_path=FAST_PATH, connections=Connections()), "127.0.0.1", 0
+            lambda: Kept(config, state, {}, fast_path=FAST_PATH, connections=Connections(), unread=UnreadResponses()),
+            "127.0.0.1",
+            0,
         )
         async with server, asyncio.timeout(90):
             _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
@@ -202,7 +207,9 @@ async def _begin(headers: bytes) -> list[int]:
     config, state = Config(app, lifespan="off", log_config=None), ServerState()
     config.load()
     server = await asyncio.get_running_loop().create_server(
-        lambda: Kept(config, state, {}, fast_path=FAST_PATH, connections=Connections()), "127.0.0.1", 0
+        lambda: Kept(config, state, {}, fast_path=FAST_PATH, connections=Connections(), unread=UnreadResponses()),
+        "127.0.0.1",
+        0,
     )
     async with server, asyncio.timeout(90):
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
@@ -245,7 +252,9 @@ async def _closed(sent: bytes) -> bool:
     made: list[weakref.ref[TimedProtocol]] = []
 
     def create() -> TimedProtocol:
-        protocol = TimedProtocol(config, state, {}, fast_path=FAST_PATH, connections=Connections())
+        protocol = TimedProtocol(
+            config, state, {}, fast_path=FAST_PATH, connections=Connections(), unread=UnreadResponses()
+        )
         made.append(weakref.ref(protocol))
         return protocol
 
@@ -291,7 +300,9 @@ async def _trickle(path: bytes, pieces: int) -> bytes:
     config.load()
     loop, table = asyncio.get_running_loop(), Connections()
     server = await loop.create_server(
-        lambda: TimedProtocol(config, state, {}, fast_path=FAST_PATH, connections=table), "127.0.0.1", 0
+        lambda: TimedProtocol(config, state, {}, fast_path=FAST_PATH, connections=table, unread=UnreadResponses()),
+        "127.0.0.1",
+        0,
     )
     async with server, asyncio.timeout(90):
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())

@@ -19,6 +19,7 @@ from trainshed.services.storage.objects import PIECE, ObjectReader, Objects, Obj
 _INLINE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "text/plain"})
 #: what a browser with a session may use an object for: a script's fetch, a window, an image. Never a part of a page.
 _ALLOWED_USES = frozenset({"", "empty", "document", "image"})
+SMALL_PIECE = PIECE // 8  #: while the memory for responses is scarce
 _RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
 
 
@@ -100,8 +101,13 @@ class StreamedResponse(Response):
             offset = self._part.start
             if offset == self._part.stop:
                 await send({"type": "http.response.body", "body": b""})
+            connection = scope.get("trainshed.client")
             while offset < self._part.stop and not await client.is_disconnected():
-                size = min(PIECE, self._part.stop - offset)
+                piece = PIECE
+                if connection is not None:
+                    await connection.drained()  # a client that does not read costs one piece
+                    piece = SMALL_PIECE if connection.unread.is_scarce else PIECE
+                size = min(piece, self._part.stop - offset)
                 chunk = await slow_work(client, TRANSFERS).piece(client, self._reader.read, offset, size)
                 offset += size
                 await send({"type": "http.response.body", "body": chunk, "more_body": offset < self._part.stop})
