@@ -1,7 +1,8 @@
 """The ports of the server: connections are counted from their acceptance on, and TLS handshakes have a deadline.
 
 The server accepts connections itself. An event loop accepts all that wait and does nothing else meanwhile, and a
-protocol first sees a TLS connection when its handshake is done.
+protocol first sees a TLS connection when its handshake is done. Here, open connections have their turn after a few new
+ones, and after each handshake. A handshake begins when the client has sent something.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable
 
 from trainshed.connections import Connections
 
 LOG = logging.getLogger("trainshed.api")
 HANDSHAKE_TIMEOUT_S = 10.0  #: in total
-MAX_ACCEPTS = 32  #: before the event loop does something else
+MAX_ACCEPTS = 8  #: before the event loop does something else
 ACCEPT_RETRY_INTERVAL_S = 0.5  #: while the process has no descriptor left
 
 
@@ -25,13 +27,17 @@ class _Handshake:
 
     is_idle = True
 
-    def __init__(self, client: socket.socket) -> None:
+    def __init__(self, client: socket.socket, drop: Callable[[_Handshake], None]) -> None:
         self.client = client
         self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None  #: while it waits for the client or for its turn
+        self._drop = drop
 
     def evict(self) -> None:
         if self.task is not None:
             self.task.cancel()
+        else:
+            self._drop(self)
 
 
 class _Established(asyncio.Protocol):
@@ -63,6 +69,7 @@ class Acceptor:
         self._connections = connections
         self._create = create
         self._handshakes: set[_Handshake] = set()
+        self._ready: deque[_Handshake] = deque()  #: handshakes whose client has sent something
         self._retry: asyncio.TimerHandle | None = None
         self._is_open = False
 
@@ -99,17 +106,54 @@ class Acceptor:
                 self._retry = loop.call_later(ACCEPT_RETRY_INTERVAL_S, self._resume)
                 return
             client.setblocking(False)
-            self._begin(_Handshake(client), str(address[0]))
+            self._begin(_Handshake(client, self._drop), str(address[0]))
 
     def _begin(self, handshake: _Handshake, address: str) -> None:
         if not self._connections.add(handshake, address):
             handshake.client.close()
             return
         self._handshakes.add(handshake)
-        handshake.task = asyncio.get_running_loop().create_task(self._shake_hands(handshake))
+        if self._context is None:
+            self._start(handshake)
+            return
+        loop = asyncio.get_running_loop()
+        handshake.timer = loop.call_later(HANDSHAKE_TIMEOUT_S, handshake.evict)
+        loop.add_reader(handshake.client, self._queue, handshake)
+
+    def _queue(self, handshake: _Handshake) -> None:
+        """Let a handshake begin in its turn: the client has sent something."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(handshake.client)
+        self._ready.append(handshake)
+        if len(self._ready) == 1:
+            loop.call_soon(self._start_next)
+
+    def _start_next(self) -> None:
+        """Begin one handshake, and the next one when the event loop has done everything else."""
+        handshake = self._ready.popleft()
+        if handshake in self._handshakes:  # it was not dropped
+            self._start(handshake)
+        if self._ready:
+            asyncio.get_running_loop().call_soon(self._start_next)
+
+    def _start(self, handshake: _Handshake) -> None:
+        loop = asyncio.get_running_loop()
+        timeout_s = None
+        if handshake.timer is not None:
+            timeout_s = max(0.1, handshake.timer.when() - loop.time())
+            handshake.timer.cancel()
+        handshake.task = loop.create_task(self._shake_hands(handshake, timeout_s))
         handshake.task.add_done_callback(lambda task: self._end(handshake, task))
 
-    async def _shake_hands(self, handshake: _Handshake) -> None:
+    def _drop(self, handshake: _Handshake) -> None:
+        """Close a connection whose handshake has not begun."""
+        if handshake.timer is not None:
+            handshake.timer.cancel()
+        asyncio.get_running_loop().remove_reader(handshake.client)
+        handshake.client.close()
+        self._remove(handshake)
+
+    async def _shake_hands(self, handshake: _Handshake, timeout_s: float | None) -> None:
         def create() -> asyncio.Protocol:
             self._remove(handshake)  # before the protocol counts the connection as its own
             return self._create()
@@ -118,7 +162,7 @@ class Acceptor:
             lambda: _Established(create),
             handshake.client,
             ssl=self._context,
-            ssl_handshake_timeout=None if self._context is None else HANDSHAKE_TIMEOUT_S,
+            ssl_handshake_timeout=timeout_s,
         )
 
     def _end(self, handshake: _Handshake, task: asyncio.Task[None]) -> None:

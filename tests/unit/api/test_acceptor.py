@@ -166,16 +166,49 @@ def test_the_oldest_handshake_makes_room(certificates: Certificates, sent: bytes
     run(certificates, scenario)
 
 
-def test_a_handshake_has_a_deadline(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sent", [b"", HALF_A_HELLO], ids=["silent", "half a hello"])
+def test_a_handshake_has_a_deadline(certificates: Certificates, sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceptor, "HANDSHAKE_TIMEOUT_S", 0.2)
 
     async def scenario(port: Port) -> None:
         reader, writer = await port.open()
-        writer.write(HALF_A_HELLO)
+        writer.write(sent)
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
         await port.counts(0)
         writer.close()
+
+    run(certificates, scenario)
+
+
+def test_handshakes_begin_in_turn_when_their_clients_have_sent_something(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(port: Port) -> None:
+        loop, start = asyncio.get_running_loop(), port.acceptor._start
+        turn, turns = 0, list[int]()
+
+        def count() -> None:
+            nonlocal turn
+            turn += 1
+            loop.call_soon(count)
+
+        def started(handshake: acceptor._Handshake) -> None:
+            turns.append(turn)
+            start(handshake)
+
+        monkeypatch.setattr(port.acceptor, "_start", started)
+        held = [await port.open() for _ in range(3)]
+        await port.counts(3)
+        assert turns == []
+        count()
+        for _, writer in held:
+            writer.write(HALF_A_HELLO)
+        while len(turns) < 3:
+            await asyncio.sleep(0)
+        assert len(set(turns)) == 3
+        for _, writer in held:
+            writer.close()
 
     run(certificates, scenario)
 

