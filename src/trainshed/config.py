@@ -63,6 +63,8 @@ class Settings:
     )
     backup_interval_s: float = _setting(3600.0, "Seconds between copies of a SQLite database, if it changed.")
     backup_count: int = _setting(24, "Copies of the database that are kept; older ones are removed.")
+    audit_retention_days: int = _setting(400, "Days after which entries of the audit record are deleted.")
+    audit_max_entries: int = _setting(1_000_000, "Most entries of the audit record; the oldest are deleted.")
     slots: int = _setting(0, "Replicas that run concurrently on this machine. 0: four for each core.")
     single_replica_share: float = _setting(
         0.125,

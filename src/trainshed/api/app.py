@@ -16,7 +16,7 @@ from starlette.types import Scope as AsgiScope
 
 from trainshed.api import logging as log_routes
 from trainshed.api.console import assets, sessions, tensorboards
-from trainshed.api.http import auth, cookies
+from trainshed.api.http import audit, auth, cookies
 from trainshed.api.http.method_override import override_method
 from trainshed.api.http.open_routes import is_open
 from trainshed.api.http.request import declared_query
@@ -32,6 +32,7 @@ from trainshed.api.ml import unimplemented as ml_unimplemented
 from trainshed.api.ml import versions as ml_versions
 from trainshed.api.ml.fast_path import FastPath
 from trainshed.api.native import artifacts, job_logs, overview, runtimes, server, tokens
+from trainshed.api.native import audit as native_audit
 from trainshed.api.native import jobs as native_jobs
 from trainshed.api.native import models as native_models
 from trainshed.api.openapi.document import encoded
@@ -42,6 +43,7 @@ from trainshed.api.storage import uploads as storage_uploads
 from trainshed.domain.iam import Access, Principal
 from trainshed.domain.partial_response import read_fields
 from trainshed.errors import NotFoundError, UnavailableError, UnimplementedError
+from trainshed.services.access.audit import Trail
 from trainshed.services.registry import Services
 
 LOG = logging.getLogger("trainshed.api")
@@ -53,6 +55,7 @@ ROUTES: tuple[Route, ...] = (
     *tensorboards.ROUTES,
     *server.ROUTES,
     *tokens.ROUTES,
+    *native_audit.ROUTES,
     *runtimes.ROUTES,
     *ml_projects.ROUTES,
     *ml_jobs.ROUTES,
@@ -123,16 +126,20 @@ class Api:
 
     async def respond(self, request: Request) -> Response:
         """Return the response to a request. Raises nothing."""
+        trail = request.scope["trainshed.trail"] = audit.new_trail(request)
         try:
-            return await self._dispatch(request)
+            response = await self._dispatch(request, trail)
         except Exception as exc:  # noqa: BLE001  the edge: every error becomes a response; unforeseen ones are logged
-            return error_response(exc)
+            response = error_response(exc)
+        if trail.changes or response.status_code >= 400:
+            audit.record(self._services.audit, trail, request, response.status_code)
+        return response
 
     def openapi(self) -> bytes:
         """Return the OpenAPI document of the routes."""
         return _openapi()
 
-    async def _dispatch(self, request: Request) -> Response:
+    async def _dispatch(self, request: Request, trail: Trail) -> Response:
         scope = request.scope
         auth.check_host(request, allowed_hosts=self._hosts)
         _check_transfer(request)
@@ -151,8 +158,11 @@ class Api:
             }
         )
         if route is not None and is_open(route):
+            if audit.is_sign_in(route):
+                audit.describe(trail, route, request)
             return await _handle(request, route)
         principal = await self._principal(request)
+        audit.identify(trail, principal)
         self._count(scope)
         if route is None:
             return _no_route(scope, methods)
@@ -162,7 +172,12 @@ class Api:
         else:
             project = auth.authorise(request, route, principal, self._services)
         scope["trainshed.project"] = project
-        return await _handle(request, route)
+        if audit.is_change(route):
+            audit.describe(trail, route, request)
+        if not trail.changes or not audit.joins_its_change(route):
+            return await _handle(request, route)
+        with self._services.audit.riding(trail):
+            return await _handle(request, route)
 
     def _count(self, scope: AsgiScope) -> None:
         """Count a request with a token; a batch is one. Raises `UnavailableError` if there are too many."""

@@ -32,6 +32,7 @@ REPLACED_FOLDER = "replaced"  #: in the state folder: what restores replaced, by
 _IN, _REBUILT, _OUT = Handling.BACKED_UP, Handling.REBUILT, Handling.THROWN_AWAY
 
 TABLES: dict[str, Content] = {
+    "audit": Content(_IN, "the record of changes and refused tries"),
     "buckets": Content(_IN, "names, projects and labels of buckets"),
     "job_events": Content(_IN, "the history of jobs"),
     "jobs": Content(_IN, "jobs"),

@@ -127,6 +127,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
         },
         "Tokens: print yours, make others.",
     ),
+    "audit": ("server.audit:audit", "Show who changed what, and who was refused."),
     "config": (
         {
             "list": ("server.config:list_", "List the project and the server settings."),

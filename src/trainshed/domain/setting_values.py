@@ -12,6 +12,7 @@ _POSITIVE = (
     *("poll_s", "grace_s", "log_limit_mb", "body_limit_mb", "max_connections", "max_connections_per_address"),
     "unread_limit_mb",
     *("predict_timeout_s", "load_timeout_s", "sleep_after_s", "backup_interval_s", "backup_count"),
+    *("audit_retention_days", "audit_max_entries"),
     *("ray_cpu_share", "ray_memory_share", "usage_half_life_s"),
 )
 _CHOICES = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainshed.gateway.gateway import PredictionGateway
+from trainshed.services.access.audit import AuditLog
 from trainshed.services.access.policies import Policies
 from trainshed.services.access.projects import Projects
 from trainshed.services.access.sessions import BrowserSessions
@@ -17,7 +18,7 @@ from trainshed.services.jobs.exports import Exports
 from trainshed.services.jobs.jobs import Jobs
 from trainshed.services.jobs.progress import ProgressService
 from trainshed.services.jobs.search import JobSearch
-from trainshed.services.logs.entries import LogEntries
+from trainshed.services.logs.audit_entries import AuditedLogEntries
 from trainshed.services.logs.pages import LogPages
 from trainshed.services.models.models import Models
 from trainshed.services.models.replays import Replays
@@ -34,6 +35,7 @@ class Services:
     """One attribute per resource."""
 
     tokens: Tokens
+    audit: AuditLog
     sessions: BrowserSessions
     projects: Projects
     jobs: Jobs
@@ -51,7 +53,7 @@ class Services:
     operations: Operations
     predictions: PredictionGateway
     replays: Replays
-    logs: LogEntries
+    logs: AuditedLogEntries
     log_pages: LogPages
     buckets: Buckets
     objects: Objects

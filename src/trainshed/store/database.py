@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -53,6 +55,33 @@ class Transaction(Protocol):
     def lock(self, query: sa.TextClause, values: Mapping[str, Any]) -> None:
         """Lock the rows of a `select ... for update` until the block ends. A no-op on SQLite, which has one writer."""
         ...
+
+
+@dataclass(slots=True, eq=False)
+class Rider:
+    """A write that is committed with the first write transaction of its context, or not at all."""
+
+    work: Callable[[Transaction], object]
+    committed: bool = False
+
+
+_CURRENT: ContextVar[Rider | None] = ContextVar("rider", default=None)
+
+
+@contextmanager
+def riding(rider: Rider) -> Iterator[None]:
+    """Let a rider join the next write transaction inside the block, also on threads that copy its context."""
+    token = _CURRENT.set(rider)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def current_riders() -> tuple[Rider, ...]:
+    """The rider of this context, unless it is committed."""
+    rider = _CURRENT.get()
+    return () if rider is None or rider.committed else (rider,)
 
 
 class _ConnectionTransaction:
@@ -109,19 +138,28 @@ class Database:
             yield _ConnectionTransaction(connection)
 
     @contextmanager
-    def write(self) -> Iterator[Transaction]:
-        """A write transaction: atomic, and durable on return. Keep it short and do no other work inside."""
+    def write(self, *, riders: Sequence[Rider] | None = None) -> Iterator[Transaction]:
+        """A write transaction: atomic, and durable on return. Keep it short and do no other work inside.
+
+        `riders` are committed with it, by default that of the context.
+        """
         if self._fenced_out:
             raise UnavailableError("Another server has taken over the database of this one, which must be stopped.")
         with _translate_errors(), self._engine.connect() as connection:
             if self.path is not None:
                 connection.exec_driver_sql("begin immediate")
             try:
-                yield _ConnectionTransaction(connection)
+                transaction = _ConnectionTransaction(connection)
+                yield transaction
+                joined = current_riders() if riders is None else riders
+                for rider in joined:
+                    rider.work(transaction)
                 connection.commit()
             except BaseException:
                 connection.rollback()
                 raise
+        for rider in joined:
+            rider.committed = True
 
     def fence(self) -> None:
         """Take the fence, so that no other server uses this PostgreSQL database. SQLite relies on the folder's lock."""

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from trainshed.errors import DiskFullError, UnavailableError
-from trainshed.store.database import Database, Transaction
+from trainshed.store.database import Database, Rider, Transaction, current_riders
 
 
 @dataclass(slots=True, eq=False)
 class _Write:
     work: Callable[[Transaction], object]
+    riders: tuple[Rider, ...]
     ended: bool = False
     error: Exception | None = None
 
@@ -40,7 +41,7 @@ class GroupCommit:
 
         `work` is executed again, alone, if a transaction that it shared was rolled back because of one of its writes.
         """
-        write = _Write(work)
+        write = _Write(work, current_riders())
         with self._changed:
             self._waiting.append(write)
             self._changed.wait_for(lambda: write.ended or not self._committing)
@@ -83,7 +84,8 @@ class GroupCommit:
                 write.error, write.ended = exc, True
 
     def _commit(self, group: Sequence[_Write]) -> None:
-        with self._database.write() as tx:
+        riders = [rider for write in group for rider in write.riders]
+        with self._database.write(riders=riders) as tx:
             for write in group:
                 write.work(tx)
         for write in group:

@@ -52,7 +52,7 @@ class ProjectStore:
             project = Project(id=project_id, number=_number(project_id, attempt), created_us=now_us)
             values = {"id": project.id, "number": project.number, "created_us": project.created_us}
             try:
-                with self._database.write() as tx:
+                with self._database.write(riders=()) as tx:  # a side effect, and not what is asked for
                     tx.run(QUERY["insert_project"], values)
             except sa.exc.IntegrityError as exc:  # another caller created it, or its number is taken: read again
                 if not is_duplicate(exc):

@@ -36,6 +36,7 @@ from trainshed.proxy.client_config import ServerEndpoints
 from trainshed.proxy.node_endpoint import NodeEndpoint
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
+from trainshed.services.access.audit import AuditLog
 from trainshed.services.access.policies import Policies
 from trainshed.services.access.projects import Projects
 from trainshed.services.access.sessions import BrowserSessions
@@ -51,6 +52,7 @@ from trainshed.services.jobs.jobs import JobChecks, Jobs
 from trainshed.services.jobs.progress import ProgressService
 from trainshed.services.jobs.reports import JobReports
 from trainshed.services.jobs.search import JobSearch
+from trainshed.services.logs.audit_entries import AuditedLogEntries
 from trainshed.services.logs.entries import LogEntries
 from trainshed.services.logs.pages import LogPages
 from trainshed.services.models.models import Models
@@ -62,6 +64,7 @@ from trainshed.services.runtimes import RuntimeService
 from trainshed.services.server import EffectiveSettings, ServerInfo
 from trainshed.services.storage.mirrors import Mirrors
 from trainshed.services.storage.uris import UriChecker
+from trainshed.store.audit import AuditStore
 from trainshed.store.database import Database
 from trainshed.store.job_search import JobSearchStore
 from trainshed.store.policies import PolicyStore
@@ -105,6 +108,7 @@ class Application:
         are cancelled. The next server starts them again.
         """
         self.end_orphans()
+        self.services.audit.begin()
         self.services.predictions.begin(self.deployments)
         self.services.tensorboards.begin()
         self.warm.begin()
@@ -129,6 +133,7 @@ class Application:
             self.hosts.close()
             self.ray.close()  # after `hosts.close`, which stops remote hosts through the bridge
             self.warm.close()
+            self.services.audit.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,11 +231,17 @@ def _build_services(
     mirrors.clear()
     progress = ProgressService(core.jobs, core.home, mirrors, owner=core.buckets.owner)
     projects = _projects(core)
+    audit = AuditLog(
+        AuditStore(core.database),
+        retention_days=core.settings.audit_retention_days,
+        max_entries=core.settings.audit_max_entries,
+    )
     policies = PolicyStore(core.database)
     models, versions = _models_and_versions(core, uri_checker, projects, job_plane, serving_plane)
     reports = JobReports(attempts=AttemptFolders(core.home.jobs), progress=progress, failures=Failures(core.home))
     return Services(
         tokens=tokens,
+        audit=audit,
         sessions=BrowserSessions(tokens),
         projects=projects,
         jobs=_jobs(core, uri_checker, control, reports),
@@ -248,7 +259,7 @@ def _build_services(
         operations=Operations(core.operations, wake=deployments.wake),
         predictions=serving_plane.gateway,
         replays=Replays(serving_plane.routes, serving_plane.gateway, serving_plane.logged_requests),
-        logs=LogEntries(core.jobs, core.home),
+        logs=AuditedLogEntries(LogEntries(core.jobs, core.home), audit),
         log_pages=LogPages(core.jobs, core.home),
         buckets=core.buckets,
         objects=core.objects,

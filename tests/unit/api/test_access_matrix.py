@@ -52,7 +52,8 @@ def test_a_route_that_belongs_to_a_job_or_version_names_it() -> None:
 def test_a_public_route_that_is_not_listed_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     unlisted = Route(method="GET", path="/unlisted", access=Access.PUBLIC, scope=ProjectScope.SERVER, handler=health)
     monkeypatch.setattr(app, "ROUTES", (*app.ROUTES, unlisted))
-    services = cast(Services, SimpleNamespace(buckets=SimpleNamespace(owner=None)))
+    audit = SimpleNamespace(end=lambda trail, outcome, refused: None)
+    services = cast(Services, SimpleNamespace(buckets=SimpleNamespace(owner=None), audit=audit))
     api = app.Api(services, allowed_hosts=["localhost"], authentication=False, body_limit=1)
 
     def status(path: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from trainshed.errors import UnavailableError
-from trainshed.store.database import Database, Transaction
+from trainshed.store.database import Database, Rider, Transaction
 from trainshed.store.group_commit import GroupCommit
 
 INSERT = sa.text("insert into projects (id, number, created_us) values (:id, :number, 1)")
@@ -26,11 +26,11 @@ class CountingDatabase(Database):
     busy_after = 1_000  #: transactions
 
     @contextmanager
-    def write(self) -> Iterator[Transaction]:
+    def write(self, *, riders: Sequence[Rider] | None = None) -> Iterator[Transaction]:
         self.begun += 1
         if self.begun > self.busy_after:
             raise UnavailableError("The database is busy.")
-        with super().write() as tx:
+        with super().write(riders=riders) as tx:
             yield tx
         self.commits += 1
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 
 from trainshed.api.http import auth, cookies
-from trainshed.api.http.request import body, principal, services
+from trainshed.api.http.request import body, principal, services, sign_in
 from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
 from trainshed.api.schemas import access as shapes
 from trainshed.api.schemas.server import EmptyBody
@@ -39,6 +39,7 @@ async def begin(request: Request) -> Response:
     holder = await run_in_threadpool(tokens.find, session)
     if holder is None:  # revoked in the meantime
         raise cookies.ended()
+    sign_in(request, holder)
     response = await _session_response(request, holder)
     cookies.set_session(request, response, session, max_age_s=SESSION_TTL_S)
     return response
@@ -79,6 +80,8 @@ async def enter(request: Request) -> Response:
         return PlainTextResponse(f"{exc}\n", 429, {**_PRIVATE, "retry-after": str(exc.retry_after_s)})
     if entry is None:
         return PlainTextResponse(_LINK_EXPIRED, 401, _PRIVATE)
+    if (holder := await run_in_threadpool(services(request).tokens.find, entry.session)) is not None:
+        sign_in(request, holder)
     response = RedirectResponse(_page_of(entry.project), 303, _PRIVATE)
     cookies.set_session(request, response, entry.session, max_age_s=SESSION_TTL_S)
     return response

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -17,6 +17,7 @@ from trainshed.domain.objects import bucket_not_found
 from trainshed.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError, UnauthenticatedError
 
 if TYPE_CHECKING:
+    from trainshed.services.access.audit import Trail
     from trainshed.services.registry import Services
 
 _NUMBER = re.compile(r"[0-9]{6,18}", re.ASCII)  #: of a project
@@ -122,7 +123,7 @@ def authorise(request: Request, route: Route, principal: Principal, services: Se
                 raise InvalidArgumentError("The query parameter 'project' is missing.")
             project = _project(name, principal, services)
         case ProjectScope.BUCKET:
-            project = _owner(request.path_params["bucket"], principal, services.buckets.owner)
+            project = _owner(request, principal, services.buckets.owner)
         case ProjectScope.BODY | ProjectScope.CALLER:
             project = principal.project
         case ProjectScope.SERVER:
@@ -163,9 +164,11 @@ def _denied(principal: Principal, route: Route, scope: str) -> PermissionDeniedE
     )
 
 
-def _owner(bucket: str, principal: Principal, owner: Callable[[str], str]) -> str:
-    project = owner(bucket)
+def _owner(request: Request, principal: Principal, owner: Callable[[str], str]) -> str:
+    bucket, about = request.path_params["bucket"], cast("Trail", request.scope["trainshed.trail"])
+    project = about.project = owner(bucket)
     if not principal.sees(project):
+        about.hidden = True
         raise bucket_not_found(bucket)  # the same error as for a missing bucket, so that nothing is revealed
     return project
 

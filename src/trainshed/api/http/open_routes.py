@@ -24,6 +24,8 @@ OPEN_ROUTES: Mapping[tuple[str, str], str] = {
     ("GET", "/healthz"): "Health, without names.",
     ("GET", "/trainshed/v1/openapi.json"): "The OpenAPI document, the same on every server.",
 }
+#: open routes that check a credential and give another one; each success and each failure is recorded
+SIGN_INS = frozenset(key for key, why in OPEN_ROUTES.items() if why.startswith("Sign-in"))
 
 
 def is_open(route: Route) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from starlette.requests import Request
 
+from trainshed.api.http import audit
 from trainshed.api.http.bodies import read_json_object
 from trainshed.api.http.routing import Parameter, RouteSchema
 from trainshed.domain.iam import Principal
@@ -14,6 +15,7 @@ from trainshed.domain.json_fields import double, int32, snake, unknown_names
 from trainshed.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
+    from trainshed.services.access.audit import Trail
     from trainshed.services.registry import Services
 
 #: parameters of every method of Google's APIs; none of them changes a response here, but `alt` is checked
@@ -46,6 +48,16 @@ def principal(request: Request) -> Principal:
 def project(request: Request) -> str:
     """The project of the request. The caller has the access to it that the route declares."""
     return cast(str, request.scope["trainshed.project"])
+
+
+def trail(request: Request) -> Trail:
+    """What the audit record will say of the request. A handler adds the name of what it creates."""
+    return cast("Trail", request.scope["trainshed.trail"])
+
+
+def sign_in(request: Request, holder: Principal) -> None:
+    """Note who signed in, for the audit record."""
+    audit.identify(trail(request), holder)
 
 
 def read_query(request: Request, *names: str, repeated: Collection[str] = ()) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from trainshed.api.http.bodies import read_json_object
 from trainshed.api.http.paging import page_body, page_request
-from trainshed.api.http.request import principal, project, read_query, services
+from trainshed.api.http.request import principal, project, read_query, services, trail
 from trainshed.api.http.responses import json_response
 from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.api.http.slow_work import INPUT_CHECKS, slow_work
@@ -24,6 +24,7 @@ _NO_FIELDS = message({})
 async def create(request: Request) -> Response:
     read_query(request)
     body = await read_json_object(request)
+    trail(request).name(str(body.get("jobId", "")))
     jobs = services(request).jobs
     create_job = partial(jobs.create, project(request), body, user=principal(request).user)
     if jobs.has_slow_checks(body):

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from trainshed.api.http.bodies import read_json_object
 from trainshed.api.http.paging import page_body, page_request
-from trainshed.api.http.request import project, read_query, services
+from trainshed.api.http.request import project, read_query, services, trail
 from trainshed.api.http.responses import json_response
 from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.api.ml.policies import policy_routes
@@ -18,6 +18,7 @@ from trainshed.domain.iam import Access
 async def create(request: Request) -> Response:
     read_query(request)
     body = await read_json_object(request)
+    trail(request).name(str(body.get("name", "")))
     return json_response(await run_in_threadpool(services(request).models.create, project(request), body))
 
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from trainshed.api.http.bodies import read_json_object
 from trainshed.api.http.paging import page_body, page_request
-from trainshed.api.http.request import project, read_query, services
+from trainshed.api.http.request import project, read_query, services, trail
 from trainshed.api.http.responses import json_response
 from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.api.http.slow_work import INPUT_CHECKS, slow_work
@@ -28,6 +28,7 @@ def _names(request: Request) -> tuple[str, str, str]:
 async def create(request: Request) -> Response:
     read_query(request)
     body, model = await read_json_object(request), request.path_params["model"]
+    trail(request).name(str(body.get("name", "")))
     create_version = partial(services(request).versions.create, project(request), model, body)
     return json_response(await slow_work(request, INPUT_CHECKS).run(request, create_version))
 

@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from trainshed.api.http.bodies import read_body
-from trainshed.api.http.request import body, principal, services
+from trainshed.api.http.request import body, principal, services, sign_in, trail
 from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
 from trainshed.api.schemas import access as shapes
 from trainshed.api.schemas.server import TokenErrorBody
-from trainshed.domain.iam import Access
+from trainshed.domain.iam import ALL_PROJECTS, Access
 from trainshed.errors import TrainshedError
 
 FORM_LIMIT = 16_384
@@ -22,7 +22,15 @@ ACCESS_TOKEN_TTL_S = 3600
 
 async def create(request: Request) -> JSONResponse:
     wanted = await body(request)
+    about = trail(request)
+    about.name(str(wanted.get("user", "")))
+    about.project = _project_of(wanted.get("project"))
     return JSONResponse(await run_in_threadpool(services(request).tokens.create, principal(request), wanted))
+
+
+def _project_of(value: object) -> str:
+    """Return the project that the record shows a change of tokens to. Empty for all projects."""
+    return value if isinstance(value, str) and value != ALL_PROJECTS else ""
 
 
 async def show_all(request: Request) -> JSONResponse:
@@ -48,8 +56,10 @@ async def token(request: Request) -> JSONResponse:
         return JSONResponse({"error": "unsupported_grant_type"}, 400)
     issue = services(request).tokens.exchange
     access_token = await run_in_threadpool(issue, form.get("refresh_token", [""])[0], ttl_s=ACCESS_TOKEN_TTL_S)
-    if access_token is None:
+    holder = None if access_token is None else await run_in_threadpool(services(request).tokens.find, access_token)
+    if holder is None:
         return JSONResponse({"error": "invalid_grant", "error_description": "The refresh token is not known."}, 400)
+    sign_in(request, holder)
     return JSONResponse({"access_token": access_token, "token_type": "Bearer", "expires_in": ACCESS_TOKEN_TTL_S})
 
 

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trainshed.api.http.bodies import read_json_object
-from trainshed.api.http.request import principal, project, services
+from trainshed.api.http.request import principal, project, services, trail
 from trainshed.api.http.routing import Handler, ProjectScope, Route
 from trainshed.api.http.slow_work import BUCKET_DELETES, slow_work
 from trainshed.api.storage.requests import known_only, number, page_start, page_token, parameters, preconditions
@@ -98,6 +98,7 @@ async def insert(request: Request) -> Response:
     query = parameters(request)
     body = await read_json_object(request)
     _check(body)
+    trail(request).name(body.get("name") or "")
     bucket = await run_in_threadpool(
         services(request).buckets.make,
         project(request),

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from trainshed.api.http.bodies import parse_json, read_json_object
 from trainshed.api.http.multipart import Related
-from trainshed.api.http.request import project, services
+from trainshed.api.http.request import project, services, trail
 from trainshed.api.http.routing import Handler, ProjectScope, Route
 from trainshed.api.http.slow_work import TRANSFERS, slow_work
 from trainshed.api.storage.buckets import acls_ignored
@@ -48,6 +48,7 @@ async def _insert_media(request: Request, query: Mapping[str, str]) -> Response:
     if encoding := query.get("contentEncoding"):
         body["contentEncoding"] = encoding
     object_draft = draft(request.path_params["bucket"], query, body, request.headers)
+    trail(request).name(object_draft.name)
     info = await _store(request, request.stream(), object_draft)
     return _object_response(request, query, info)
 
@@ -65,6 +66,7 @@ async def _insert_multipart(request: Request, query: Mapping[str, str]) -> Respo
         raise InvalidArgumentError("The first part of a multipart upload must be a JSON object.")
     body.setdefault("contentType", related.media_type)
     object_draft = draft(request.path_params["bucket"], query, body, request.headers)
+    trail(request).name(object_draft.name)
     info = await _store(request, related.media(), object_draft)
     return _object_response(request, query, info, headers=acls_ignored(body))
 
@@ -74,6 +76,7 @@ async def _begin(request: Request, query: Mapping[str, str]) -> Response:
     body = await read_json_object(request)
     body.setdefault("contentType", request.headers.get("x-upload-content-type", ""))
     object_draft = draft(request.path_params["bucket"], query, body, request.headers)
+    trail(request).name(object_draft.name)
     upload = await run_in_threadpool(services(request).objects.begin, object_draft)
     repeated = {key: query[key] for key in ("projection", "alt") if key in query}
     location_query = urlencode({"uploadType": "resumable", "name": object_draft.name, "upload_id": upload, **repeated})
@@ -158,6 +161,7 @@ async def resume(request: Request) -> Response:
     session = await run_in_threadpool(
         objects.resume, request.path_params["bucket"], query.get("upload_id", ""), query.get("name", "")
     )
+    trail(request).name(session.name if isinstance(session, ObjectInfo) else session.draft.name)
     if isinstance(session, ObjectInfo):
         return _object_response(request, query, session)
     try:

@@ -16,6 +16,26 @@ declare namespace Api {
     link: string;
   }
 
+  /** A change, or a refused try. */
+  interface AuditEntry {
+    id: string;
+    time: string;
+    project: string;
+    user: string;
+    address: string;
+    method: string;
+    resource: string;
+    outcome: string;
+    times: number;
+  }
+
+  /** Entries, the newest first, or with `after` in the order in which they were written. */
+  interface AuditPage {
+    entries: AuditEntry[];
+    cursor: string;
+    nextPageToken: string;
+  }
+
   /** An instance whose prediction has changed. */
   interface Difference {
     instance: Json;

@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import heapq
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cmp_to_key
+from typing import Generic, TypeVar
 
 import orjson
 
 from trainshed.attempts.log_file import MAX_TIME_US
 from trainshed.config import Home
 from trainshed.domain import names
+from trainshed.domain.access.audit import AuditEntry
 from trainshed.domain.filters.parser import Filter, parse
 from trainshed.domain.filters.server import SERVER
 from trainshed.domain.iam import Access, Principal
@@ -34,6 +36,7 @@ _JOBS_PER_READ = 500
 _TIMED = re.compile(r"\d{1,18}-", re.ASCII)
 
 Key = tuple[str, str, str]
+E = TypeVar("E", LogEntry, AuditEntry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +51,10 @@ class LogQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class LogEntryPage:
+class LogEntryPage(Generic[E]):
     """Entries in order. With a token there may be more, even if this page is short."""
 
-    entries: list[LogEntry]
+    entries: list[E]
     next_token: str
 
 
@@ -65,28 +68,16 @@ class LogEntries:
         self._jobs = jobs
         self._home = home
 
-    def entries(self, principal: Principal, query: LogQuery, work: WorkBudget | None = None) -> LogEntryPage:
+    def entries(self, principal: Principal, query: LogQuery, work: WorkBudget | None = None) -> LogEntryPage[LogEntry]:
         """Return a page of matching entries. Raises `PermissionDeniedError` if the principal may not read a project.
 
         The page is short, or empty with a token, if the work that the request may do is done before.
         """
-        projects = _projects(principal, query.resource_names)
-        span = _Span.of(query)
-        entries: list[LogEntry] = []
-        budget = PageBudget(span.page_size, work or scan_budget())
-        matches = EntryFilter(span.filter).matches
-        scanned: Key | None = None
-        for entry in self._merged(projects, span):
-            if scanned is not None and budget.exhausted:
-                return LogEntryPage(entries, _token(query, scanned))
-            matched = matches(entry)
-            budget.count(entry.message, matched=matched)
-            scanned = entry.key
-            if matched:
-                entries.append(entry)
-        return LogEntryPage(entries, "")
+        projects = readable_projects(principal, query.resource_names)
+        span = LogSpan.of(query)
+        return select_page(query, span, self._merged(projects, span), EntryFilter(span.filter).matches, work)
 
-    def _merged(self, projects: Sequence[str], span: _Span) -> Iterator[LogEntry]:
+    def _merged(self, projects: Sequence[str], span: LogSpan) -> Iterator[LogEntry]:
         """Yield all entries of the span in order. Opens a job only when its time range is reached."""
         streams = [stream for project in projects for stream in self._streams(project, span)]
         streams.sort(key=lambda stream: -stream.last_us if span.descending else stream.first_us, reverse=True)
@@ -106,7 +97,7 @@ class LogEntries:
                 yield entry
                 push(number, rest)
 
-    def _streams(self, project: str, span: _Span) -> Iterator[_Stream]:
+    def _streams(self, project: str, span: LogSpan) -> Iterator[_Stream]:
         """Yield the jobs of a project that may have entries in the span."""
         job_ids = span.job_ids()
         if job_ids is not None:
@@ -126,7 +117,7 @@ class LogEntries:
                     yield stream
             before = (jobs[-1].order_us, jobs[-1].id)
 
-    def _open(self, job: Job, span: _Span) -> Iterator[LogEntry]:
+    def _open(self, job: Job, span: LogSpan) -> Iterator[LogEntry]:
         """Return the entries of one job in the span, in order."""
         log = JobLog(job, self._jobs.events(job.project, job.id), log_files(self._home, job))
         entries = log.between(span.lower_us, span.upper_us, descending=span.descending)
@@ -143,7 +134,7 @@ class _Stream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Span:
+class LogSpan:
     """The range of entries for a page: a time window, a start position and a direction."""
 
     filter: Filter
@@ -154,7 +145,7 @@ class _Span:
     page_size: int
 
     @classmethod
-    def of(cls, query: LogQuery) -> _Span:
+    def of(cls, query: LogQuery) -> LogSpan:
         if query.page_size < 0:
             raise InvalidArgumentError("The page size can't be negative.", field="page_size")
         parsed = parse(query.filter, SERVER)
@@ -192,18 +183,36 @@ class _Span:
         """Return whether an unopened job may have entries before this one."""
         return stream.last_us >= entry.time_us if self.descending else stream.first_us <= entry.time_us
 
-    def reached(self, entry: LogEntry) -> bool:
+    def reached(self, entry: LogEntry | AuditEntry) -> bool:
         """Return whether the entry is behind the last scanned one."""
         if self.position is None:
             return True
         return entry.key < self.position if self.descending else entry.key > self.position
 
 
+def select_page(
+    query: LogQuery, span: LogSpan, entries: Iterable[E], matches: Callable[[E], bool], work: WorkBudget | None
+) -> LogEntryPage[E]:
+    """Return the entries that match, until the page is full or the budget is spent."""
+    page: list[E] = []
+    budget = PageBudget(span.page_size, work or scan_budget())
+    scanned: Key | None = None
+    for entry in entries:
+        if scanned is not None and budget.exhausted:
+            return LogEntryPage(page, _token(query, scanned))
+        matched = matches(entry)
+        budget.count(entry.message, matched=matched)
+        scanned = entry.key
+        if matched:
+            page.append(entry)
+    return LogEntryPage(page, "")
+
+
 def _newest_first(a: Key, b: Key) -> int:
     return (a < b) - (a > b)
 
 
-def _projects(principal: Principal, resource_names: Sequence[str]) -> list[str]:
+def readable_projects(principal: Principal, resource_names: Sequence[str]) -> list[str]:
     if not resource_names:
         raise InvalidArgumentError(
             "At least one resource name is needed, such as projects/my-project.", field="resource_names"

@@ -1,0 +1,1 @@
+"""Values and rules of access beyond roles: the audit record."""
