@@ -40,6 +40,8 @@ def tokens(server: RunningServer, call: Caller) -> Iterator[dict[str, str]]:
         assert status == 200, made
         return dict(made)
 
+    program = {"name": "program", "kind": "service-account"}
+    assert call("POST", "/trainshed/v1/users", token=server.token, body=program)[0] == 200
     status, _ = call("POST", f"/storage/v1/b?project={PROJECT}", token=server.token, body={"name": BUCKET})
     assert status == 200
     upload = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name=keeps-the-bucket"
@@ -56,6 +58,7 @@ def tokens(server: RunningServer, call: Caller) -> Iterator[dict[str, str]]:
         "other project": make(OTHER, "owner")["token"],
         "viewer": make(PROJECT, "viewer")["token"],
         "editor": make(PROJECT, "editor")["token"],
+        "service account": make(PROJECT, "editor", user="program")["token"],
         "owner": make(PROJECT, "owner")["token"],
         "viewer of all": make("*", "viewer")["token"],
         "owner of all": make("*", "owner")["token"],

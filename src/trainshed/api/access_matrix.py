@@ -42,6 +42,7 @@ IDENTITIES = (
     Identity(name="job", role=Role.JOB),
     Identity(name="viewer", role=Role.VIEWER),
     Identity(name="editor", role=Role.EDITOR),
+    Identity(name="service account", role=Role.EDITOR),
     Identity(name="owner", role=Role.OWNER),
     Identity(name="viewer of all", role=Role.VIEWER, place=Place.ALL),
     Identity(name="owner of all", role=Role.OWNER, place=Place.ALL),

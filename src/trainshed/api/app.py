@@ -31,7 +31,7 @@ from trainshed.api.ml import projects as ml_projects
 from trainshed.api.ml import unimplemented as ml_unimplemented
 from trainshed.api.ml import versions as ml_versions
 from trainshed.api.ml.fast_path import FastPath
-from trainshed.api.native import artifacts, job_logs, overview, runtimes, server, tokens
+from trainshed.api.native import artifacts, job_logs, overview, runtimes, server, tokens, users
 from trainshed.api.native import audit as native_audit
 from trainshed.api.native import jobs as native_jobs
 from trainshed.api.native import models as native_models
@@ -55,6 +55,7 @@ ROUTES: tuple[Route, ...] = (
     *tensorboards.ROUTES,
     *server.ROUTES,
     *tokens.ROUTES,
+    *users.ROUTES,
     *native_audit.ROUTES,
     *runtimes.ROUTES,
     *ml_projects.ROUTES,

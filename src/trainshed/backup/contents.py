@@ -42,6 +42,7 @@ TABLES: dict[str, Content] = {
     "projects": Content(_IN, "projects and their numbers"),
     "tokens": Content(_IN, "hashes of tokens, and the tokens of console sessions"),
     "trainshed_schema": Content(_IN, "the version of the schema"),
+    "users": Content(_IN, "users and service accounts"),
     "versions": Content(_IN, "versions of models"),
 }
 

@@ -124,8 +124,17 @@ COMMANDS: dict[str, tuple[Any, str]] = {
                 },
                 "Make, list and revoke tokens.",
             ),
+            "users": (
+                {
+                    "list": ("server.users:list_", "List users and service accounts."),
+                    "create": ("server.users:create", "Add a user or a service account."),
+                    "disable": ("server.users:disable", "End all tokens and sessions of a user."),
+                    "enable": ("server.users:enable", "Let the tokens of a user be valid again."),
+                },
+                "Add, list, disable and enable users.",
+            ),
         },
-        "Tokens: print yours, make others.",
+        "Tokens and users.",
     ),
     "audit": ("server.audit:audit", "Show who changed what, and who was refused."),
     "config": (

@@ -54,6 +54,13 @@ OWN_ONLY = frozenset({Access.FETCH, Access.READ_JOB})
 USER_ROLES = (Role.VIEWER, Role.EDITOR, Role.OWNER)
 
 
+class UserKind(StrEnum):
+    """What a name stands for."""
+
+    USER = "user"  #: a person
+    SERVICE_ACCOUNT = "service-account"  #: a program
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
     """The holder of a token, as authorization sees it."""

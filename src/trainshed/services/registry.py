@@ -10,6 +10,7 @@ from trainshed.services.access.policies import Policies
 from trainshed.services.access.projects import Projects
 from trainshed.services.access.sessions import BrowserSessions
 from trainshed.services.access.tokens import Tokens
+from trainshed.services.access.users import Users
 from trainshed.services.artifacts import JobArtifacts, VersionArtifacts
 from trainshed.services.console.overview import Overview
 from trainshed.services.console.tensorboards import TensorBoards
@@ -35,6 +36,7 @@ class Services:
     """One attribute per resource."""
 
     tokens: Tokens
+    users: Users
     audit: AuditLog
     sessions: BrowserSessions
     projects: Projects

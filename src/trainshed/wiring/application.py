@@ -41,6 +41,7 @@ from trainshed.services.access.policies import Policies
 from trainshed.services.access.projects import Projects
 from trainshed.services.access.sessions import BrowserSessions
 from trainshed.services.access.tokens import Tokens
+from trainshed.services.access.users import Users
 from trainshed.services.artifacts import JobArtifacts, VersionArtifacts
 from trainshed.services.console.machine_metrics import MachineMetrics
 from trainshed.services.console.overview import LiveState, Overview, OverviewStores
@@ -69,7 +70,7 @@ from trainshed.store.database import Database
 from trainshed.store.job_search import JobSearchStore
 from trainshed.store.policies import PolicyStore
 from trainshed.store.projects import ProjectStore
-from trainshed.store.tokens import TokenStore
+from trainshed.store.tokens import TokenStore, UserStore
 from trainshed.wiring.core import Core, build_core
 from trainshed.wiring.jobs import (
     JobPlane,
@@ -161,7 +162,12 @@ def build_application(
     """
     core = build_core(home, settings, database)
     core.objects.sweep()
-    tokens = Tokens(TokenStore(database), job_active=core.jobs.is_active, version_there=core.models.has_version)
+    tokens = Tokens(
+        TokenStore(database),
+        job_active=core.jobs.is_active,
+        version_there=core.models.has_version,
+        user_disabled=UserStore(database).is_disabled,
+    )
     tokens.ensure_owner(home.token)
     inject = LocalCredentials(endpoints, issue=tokens.issue_for_job).inject if endpoints else unchanged
     credentials = RemoteCredentials(nodes, issue=tokens.issue_for_job, issue_fetch_token=tokens.issue_job_fetch_token)
@@ -241,6 +247,7 @@ def _build_services(
     reports = JobReports(attempts=AttemptFolders(core.home.jobs), progress=progress, failures=Failures(core.home))
     return Services(
         tokens=tokens,
+        users=Users(UserStore(core.database), tokens),
         audit=audit,
         sessions=BrowserSessions(tokens),
         projects=projects,

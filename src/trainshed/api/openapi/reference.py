@@ -19,6 +19,7 @@ _TYPESCRIPT_MAX_COLUMNS = 120  #: prettier's setting for the console
 _TITLES = {
     "server": "Server",
     "tokens": "Tokens",
+    "users": "Users and service accounts",
     "audit": "Audit record",
     "sessions": "Sessions of browsers",
     "runtimes": "Runtimes",

@@ -3,7 +3,7 @@
 from typing import Annotated, Literal, NotRequired, TypedDict
 
 from trainshed.api.schemas.notes import Example, Time
-from trainshed.domain.iam import Role
+from trainshed.domain.iam import Role, UserKind
 
 ProjectOrAll = Annotated[str, "`*` is every project.", Example("trainshed")]
 
@@ -43,6 +43,28 @@ class TokenRequestBody(TypedDict):
     ttlSeconds: NotRequired[
         Annotated[float | None, "At most ten years; it never expires if not given.", Example(86400)]
     ]
+
+
+class UserBody(TypedDict):
+    """A user or a service account."""
+
+    name: Annotated[str, Example("ada")]
+    kind: Annotated[UserKind, Example("user")]
+    createTime: Time
+    disableTime: Annotated[Time | None, Example(None)]
+
+
+class UsersBody(TypedDict):
+    """All users and service accounts."""
+
+    users: list[UserBody]
+
+
+class UserRequestBody(TypedDict):
+    """A user or a service account to add."""
+
+    name: Annotated[str, Example("ada")]
+    kind: NotRequired[Annotated[UserKind, "`user` if not given.", Example("user")]]
 
 
 class AccessTokenBody(TypedDict):

@@ -658,6 +658,27 @@ declare namespace Api {
     minutes: Minute[];
   }
 
+  /** A user or a service account. */
+  interface User {
+    name: string;
+    kind: UserKind;
+    createTime: string;
+    disableTime: string | null;
+  }
+
+  type UserKind = "user" | "service-account";
+
+  /** A user or a service account to add. */
+  interface UserRequest {
+    name: string;
+    kind?: UserKind;
+  }
+
+  /** All users and service accounts. */
+  interface Users {
+    users: User[];
+  }
+
   /** A version with what the ml v1 API has no field for. What its creation finds out is missing before. */
   interface VersionDetails {
     version: Version;

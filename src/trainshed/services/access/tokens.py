@@ -12,7 +12,7 @@ from typing import Any
 from trainshed.domain import names
 from trainshed.domain.iam import ALL_PROJECTS, USER_ROLES, Access, Principal, Role
 from trainshed.domain.times import now_us, rfc3339
-from trainshed.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
+from trainshed.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, PermissionDeniedError
 from trainshed.node.files import write_file
 from trainshed.store.tokens import Token, TokenStore
 
@@ -40,7 +40,9 @@ class Tokens:
         clock: Callable[[], int] = now_us,
         job_active: Callable[[str, str], bool] = lambda project, job: False,
         version_there: Callable[[str, str, str], bool] = lambda project, model, version: False,
+        user_disabled: Callable[[str], bool] = lambda user: False,
     ) -> None:
+        self._user_disabled = user_disabled
         self._store = store
         self._version_there = version_there
         self._clock = clock
@@ -99,6 +101,10 @@ class Tokens:
         if role not in USER_ROLES:
             raise InvalidArgumentError(f"A role is one of {', '.join(USER_ROLES)}; {role!r} is not.", field="role")
         principal = Principal(user=names.user_name(str(body.get("user", ""))), project=project, role=Role(role))
+        if self._user_disabled(principal.user):
+            raise FailedPreconditionError(
+                f"{principal.user} is disabled. `trainshed auth users enable {principal.user}` ends that."
+            )
         secret, token = self._issue(principal, label=str(body.get("label", "")), ttl_s=_ttl(body.get("ttlSeconds")))
         return {"token": secret} | token_body(token)
 
@@ -145,7 +151,7 @@ class Tokens:
             self._store.revoke(issued.id, now_us=self._clock())
             return None
         if most is not None and self._store.keep_newest(token_id, label=label, most=most):
-            self._clear_cache()
+            self.forget_cached()
         return secret
 
     def revoke_exchanged(self, secret: str) -> None:
@@ -153,7 +159,7 @@ class Tokens:
         token = self._find(secret)
         if token is not None and token.parent:
             self._store.revoke(token.id, now_us=self._clock())
-            self._clear_cache()
+            self.forget_cached()
 
     def issue_for_job(self, project: str, job: str, *, ttl_s: float) -> str:
         """Issue a token for the code of one job, with the access that `GRANTS` has for jobs.
@@ -191,13 +197,17 @@ class Tokens:
         if token is None or not caller.sees(token.principal.project):
             raise NotFoundError(f"There is no token {token_id}.")
         _check_owner(caller, token.principal.project)
-        self._store.revoke(token_id, now_us=self._clock())
-        self._clear_cache()
+        if not self._store.revoke_unless_last(token_id, now_us=self._clock()):
+            raise FailedPreconditionError(
+                "This is the last token of an owner of all projects: nobody could administer this server. Make another "
+                "one first."
+            )
+        self.forget_cached()
         revoked = self._store.get(token_id)
         return token_body(revoked or token)
 
-    def _clear_cache(self) -> None:
-        """Clear the cache after a revocation: entries may be older."""
+    def forget_cached(self) -> None:
+        """Clear the cache after a revocation, or after a user was disabled: entries may be older."""
         with self._lock:
             self._revocations += 1
             self._cache.clear()

@@ -3,16 +3,17 @@ insert into tokens (id, hash, parent, user_name, project, role, label, created_u
 values (:id, :hash, :parent, :user_name, :project, :role, :label, :created_us, :expires_us, null);
 
 -- token_of_hash
-select * from tokens where hash = :hash;
+select tokens.*, users.disabled_us from tokens left join users on users.name = tokens.user_name where hash = :hash;
 
 -- list_tokens
-select * from tokens where (project = :project or :project = '*') order by created_us, id;
+select tokens.*, users.disabled_us from tokens left join users on users.name = tokens.user_name
+where (project = :project or :project = '*') order by tokens.created_us, id;
 
 -- revoke_token
 update tokens set revoked_us = :now_us where (id = :id or parent = :id) and revoked_us is null;
 
 -- get_token
-select * from tokens where id = :id;
+select tokens.*, users.disabled_us from tokens left join users on users.name = tokens.user_name where id = :id;
 
 -- forget_expired
 delete from tokens where expires_us < :before_us;
