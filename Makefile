@@ -30,7 +30,7 @@ install: $(STAMP)
 
 # The last line tells apart what set-up, lint and tests took. The lines before it: time by folder, the ten slowest tests.
 # Set-up builds what tests share, in .cache; where it was built before, it takes seconds.
-test: $(ENV_DEV)
+test: $(ENV_DEV) $(ENV_CONSOLE)
 	bash tests/needs.sh
 	$(BIN)/python -m trainshed.testing.prepare
 	@ready=$$(date +%s); $(MAKE) --no-print-directory lint && linted=$$(date +%s) || exit 1; \

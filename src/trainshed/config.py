@@ -267,7 +267,7 @@ class Home:
             probe.unlink(missing_ok=True)
 
     def file_settings(self) -> dict[str, Any]:
-        """The tables of `config.toml`: `[server]`, `[client]`, `[machines.NAME]` and `[buckets.NAME]`.
+        """The tables of `config.toml`: `[server]`, `[client]`, `[oidc]`, `[machines.NAME]` and `[buckets.NAME]`.
         Raises `CannotProceedError` if it is not TOML or has other tables.
         """
         path = self.path / "config.toml"
@@ -278,11 +278,11 @@ class Home:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as exc:
             raise CannotProceedError(f"{path} can't be read: {exc}.") from exc
         for name, table in tables.items():
-            if name not in ("server", "client", "machines", "buckets") or not isinstance(table, dict):
+            if name not in ("server", "client", "oidc", "machines", "buckets") or not isinstance(table, dict):
                 what = f"a table [{name}]" if isinstance(table, dict) else f"{name!r} outside of a table"
                 raise CannotProceedError(
-                    f"{path} has {what}; what it can hold is the tables [server], [client], [machines.NAME] and "
-                    f"[buckets.NAME]."
+                    f"{path} has {what}; what it can hold is the tables [server], [client], [oidc], "
+                    f"[machines.NAME] and [buckets.NAME]."
                 )
         return tables
 

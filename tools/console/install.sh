@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# TypeScript and prettier, as package-lock.json pins them, into VENV/console. Node comes from the machine, if that has
+# TypeScript, prettier and the OpenID provider of the tests, as package-lock.json pins them, into VENV/console. Node comes from the machine, if that has
 # version 18 or newer with npm; else the venv gets one.
 # bash tools/console/install.sh VENV
 set -eu

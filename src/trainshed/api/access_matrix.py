@@ -43,6 +43,7 @@ IDENTITIES = (
     Identity(name="viewer", role=Role.VIEWER),
     Identity(name="editor", role=Role.EDITOR),
     Identity(name="service account", role=Role.EDITOR),
+    Identity(name="OpenID group", role=Role.VIEWER),
     Identity(name="owner", role=Role.OWNER),
     Identity(name="viewer of all", role=Role.VIEWER, place=Place.ALL),
     Identity(name="owner of all", role=Role.OWNER, place=Place.ALL),

@@ -15,7 +15,7 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from trainshed.api import logging as log_routes
-from trainshed.api.console import assets, sessions, tensorboards
+from trainshed.api.console import assets, oidc, sessions, tensorboards
 from trainshed.api.http import audit, auth, cookies
 from trainshed.api.http.method_override import override_method
 from trainshed.api.http.open_routes import is_open
@@ -52,6 +52,7 @@ MAX_CONCURRENT_REQUESTS = 1000  #: with a token, long polls included
 ROUTES: tuple[Route, ...] = (
     *assets.ROUTES,
     *sessions.ROUTES,
+    *oidc.ROUTES,
     *tensorboards.ROUTES,
     *server.ROUTES,
     *tokens.ROUTES,

@@ -77,6 +77,12 @@ class TokenStore:
         with self._database.write() as tx:
             return tx.run(QUERY["forget_older"], values) > 0
 
+    def prolong(self, token_id: str, *, expires_us: int, now_us: int) -> bool:
+        """Set when a token expires. Returns False, and changes nothing, if it is not valid."""
+        values = {"id": token_id, "expires_us": expires_us, "now_us": now_us}
+        with self._database.write(riders=()) as tx:
+            return tx.run(QUERY["prolong_token"], values) > 0
+
     def revoke_unless_last(self, token_id: str, *, now_us: int) -> bool:
         """Like `revoke`, unless no token of an owner of all projects would be left. Returns whether one is left."""
         with self._database.write() as tx:

@@ -19,6 +19,7 @@ from trainshed.control.deployments.provisioner import HostResources, ImageResolv
 from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.credentials import LocalCredentials, RemoteCredentials
 from trainshed.control.jobs.orphans import end_orphans
+from trainshed.domain.access.oidc import OidcSettings
 from trainshed.domain.image_registries import ImageRegistries
 from trainshed.domain.names import LOCAL_ENGINE, RAY_ENGINE
 from trainshed.domain.policies import JOBS, MODELS
@@ -37,6 +38,8 @@ from trainshed.proxy.node_endpoint import NodeEndpoint
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
 from trainshed.services.access.audit import AuditLog
+from trainshed.services.access.oidc import OidcSignIn
+from trainshed.services.access.oidc_provider import OidcProvider
 from trainshed.services.access.policies import Policies
 from trainshed.services.access.projects import Projects
 from trainshed.services.access.sessions import BrowserSessions
@@ -110,6 +113,8 @@ class Application:
         """
         self.end_orphans()
         self.services.audit.begin()
+        if self.services.oidc is not None:
+            self.services.oidc.begin()
         self.services.predictions.begin(self.deployments)
         self.services.tensorboards.begin()
         self.warm.begin()
@@ -123,6 +128,8 @@ class Application:
             yield
         finally:
             self.machine.close()
+            if self.services.oidc is not None:
+                self.services.oidc.close()
             self.services.predictions.close()
             self.services.tensorboards.close()
             self.control.stop()
@@ -248,6 +255,7 @@ def _build_services(
     return Services(
         tokens=tokens,
         users=Users(UserStore(core.database), tokens),
+        oidc=_oidc(core.home, tokens),
         audit=audit,
         sessions=BrowserSessions(tokens),
         projects=projects,
@@ -277,6 +285,11 @@ def _build_services(
             core.settings, core.settings.sources(environment(), core.home.file_settings().get("server"))
         ),
     )
+
+
+def _oidc(home: Home, tokens: Tokens) -> OidcSignIn | None:
+    settings = OidcSettings.read(home.file_settings().get("oidc", {}))
+    return None if settings is None else OidcSignIn(settings, OidcProvider(settings), tokens)
 
 
 def _projects(core: Core) -> Projects:

@@ -21,7 +21,7 @@ from trainshed.services.access.sessions import CODE_TTL_S, SESSION_TTL_S
 
 BODY_LIMIT = 4096
 _PATH = "/trainshed/v1/session"
-_PRIVATE = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
+PRIVATE = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
 _LINK_EXPIRED = (
     f"This link was opened before, or it is older than {CODE_TTL_S} seconds. Run `trainshed console` again, or go to "
     f"the console's own address and sign in with a token.\n"
@@ -54,7 +54,7 @@ async def end(request: Request) -> Response:
     if session is None:
         raise FailedPreconditionError("This request has no session to end: it came with a token, or needs none.")
     await run_in_threadpool(services(request).sessions.end, session)
-    response = JSONResponse({}, headers=_PRIVATE)
+    response = JSONResponse({}, headers=PRIVATE)
     cookies.clear_session(request, response)
     return response
 
@@ -63,10 +63,10 @@ async def link(request: Request) -> Response:
     fields = await body(request, limit=BODY_LIMIT)
     project = names.project_id(str(fields["project"])) if fields.get("project") else ""
     if not request.scope["trainshed.authentication"]:
-        return JSONResponse({"url": _base(request) + _page_of(project)}, headers=_PRIVATE)
+        return JSONResponse({"url": base_url(request) + _page_of(project)}, headers=PRIVATE)
     sessions, token, local = services(request).sessions, auth.bearer_token(request), _is_local(request)
     code = await run_in_threadpool(sessions.link, token, project, local=local)
-    return JSONResponse({"url": f"{_base(request)}/console/enter?code={code}"}, headers=_PRIVATE)
+    return JSONResponse({"url": f"{base_url(request)}/console/enter?code={code}"}, headers=PRIVATE)
 
 
 async def enter(request: Request) -> Response:
@@ -77,12 +77,12 @@ async def enter(request: Request) -> Response:
         cross_site = request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
         entry = await run_in_threadpool(sessions.enter, code, address=_address(request), cross_site=cross_site)
     except ResourceExhaustedError as exc:
-        return PlainTextResponse(f"{exc}\n", 429, {**_PRIVATE, "retry-after": str(exc.retry_after_s)})
+        return PlainTextResponse(f"{exc}\n", 429, {**PRIVATE, "retry-after": str(exc.retry_after_s)})
     if entry is None:
-        return PlainTextResponse(_LINK_EXPIRED, 401, _PRIVATE)
+        return PlainTextResponse(_LINK_EXPIRED, 401, PRIVATE)
     if (holder := await run_in_threadpool(services(request).tokens.find, entry.session)) is not None:
         sign_in(request, holder)
-    response = RedirectResponse(_page_of(entry.project), 303, _PRIVATE)
+    response = RedirectResponse(_page_of(entry.project), 303, PRIVATE)
     cookies.set_session(request, response, entry.session, max_age_s=SESSION_TTL_S)
     return response
 
@@ -95,17 +95,17 @@ async def _session_response(request: Request, holder: Principal) -> JSONResponse
         "role": holder.role.value,
         "projects": projects,
         "version": services(request).server.version,
-        "url": _base(request),
+        "url": base_url(request),
         "authentication": request.scope["trainshed.authentication"],
     }
-    return JSONResponse(session, headers=_PRIVATE)
+    return JSONResponse(session, headers=PRIVATE)
 
 
 def _page_of(project: str) -> str:
     return f"/#/p/{project}" if project else "/"
 
 
-def _base(request: Request) -> str:
+def base_url(request: Request) -> str:
     """Return the base URL by which the caller reached this server.
 
     A wildcard address becomes the loopback address, since no browser can open a wildcard.

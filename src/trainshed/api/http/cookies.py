@@ -59,6 +59,23 @@ def set_session(request: Request, response: Response, session: str, *, max_age_s
     )
 
 
+def set_state(request: Request, response: Response, state: str, *, max_age_s: int, path: str) -> None:
+    """Set the cookie that binds a sign-in at a provider to this browser. It comes back with the provider's redirect."""
+    response.set_cookie(
+        f"{_cookie_name(request)}-sign-in",
+        state,
+        max_age=max_age_s,
+        path=path,
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="lax",
+    )
+
+
+def state_of(request: Request) -> str:
+    return request.cookies.get(f"{_cookie_name(request)}-sign-in", "")
+
+
 def clear_session(request: Request, response: Response) -> None:
     response.delete_cookie(
         _cookie_name(request), path="/", secure=request.url.scheme == "https", httponly=True, samesite="strict"

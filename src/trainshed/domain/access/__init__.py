@@ -1,1 +1,1 @@
-"""Values and rules of access beyond roles: the audit record."""
+"""The audit record, and sign-in by OpenID Connect: values and rules."""

@@ -19,6 +19,7 @@ from trainshed.store.tokens import Token, TokenStore
 OWNER = Principal(user="owner", project=ALL_PROJECTS, role=Role.OWNER)
 _MAX_CACHED = 10_000  #: cached tokens
 _REFRESHED_ROLES = (*USER_ROLES, Role.JOB)  #: roles of tokens that OAuth clients exchange
+_BY_PROVIDER = "oidc"  #: the parent of sessions that no token of ours was exchanged for
 _FIELDS = {"user", "project", "role", "label", "ttlSeconds"}
 
 
@@ -169,6 +170,29 @@ class Tokens:
         """
         principal = Principal.of_job(project, job, Role.JOB)
         return self._issue(principal, label=f"job {job}", ttl_s=ttl_s)[0]
+
+    def issue_for_person(self, principal: Principal, *, label: str, ttl_s: float) -> tuple[str, str]:
+        """Issue a session for a person whom a provider has identified. Returns the secret and the id.
+
+        It can't be exchanged. Raises `PermissionDeniedError` if the user is disabled.
+        """
+        if self._user_disabled(principal.user):
+            raise PermissionDeniedError(f"{principal.user} is disabled on this server.")
+        secret, token = self._issue(principal, label=label, ttl_s=ttl_s, parent=_BY_PROVIDER)
+        return secret, token.id
+
+    def prolong(self, token_id: str, *, ttl_s: float) -> bool:
+        """Let a token expire later. Returns False if it is not valid, or its user is disabled."""
+        token = self._store.get(token_id)
+        now = self._clock()
+        if token is None or not token.good_at(now):
+            return False
+        return self._store.prolong(token_id, expires_us=now + int(ttl_s * 1_000_000), now_us=now)
+
+    def end(self, token_id: str) -> None:
+        """Revoke a session. Idempotent."""
+        self._store.revoke(token_id, now_us=self._clock())
+        self.forget_cached()
 
     def issue_job_fetch_token(self, project: str, job: str, *, ttl_s: float) -> str:
         """Issue a token that only downloads the packages of one job. It is invalid once the job has ended."""

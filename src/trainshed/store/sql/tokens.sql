@@ -12,6 +12,9 @@ where (project = :project or :project = '*') order by tokens.created_us, id;
 -- revoke_token
 update tokens set revoked_us = :now_us where (id = :id or parent = :id) and revoked_us is null;
 
+-- prolong_token
+update tokens set expires_us = :expires_us where id = :id and revoked_us is null and expires_us > :now_us;
+
 -- get_token
 select tokens.*, users.disabled_us from tokens left join users on users.name = tokens.user_name where id = :id;
 

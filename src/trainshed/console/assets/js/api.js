@@ -52,6 +52,11 @@ export async function signIn(token) {
   current = await json("POST", SESSION, { token }, { quiet: true });
 }
 
+/** How people sign in here, besides with a token. @returns {Promise<{openId: boolean}>} */
+export function signInWays() {
+  return json("GET", "/console/sign-in", undefined, { quiet: true });
+}
+
 /** End the session on the server too. */
 export async function signOut() {
   await call("DELETE", SESSION, undefined, { quiet: true });

@@ -1,7 +1,7 @@
 // @ts-check
 // The sign-in page.
 
-import { signIn } from "../api.js";
+import { signIn, signInWays } from "../api.js";
 import { h, replace } from "../dom.js";
 import { mark } from "../icons.js";
 import { busyWhile, button, codeBlock, errorBox, field } from "../parts.js";
@@ -45,6 +45,19 @@ export default function page({ onDone }) {
     enter,
   );
   setTimeout(() => token.focus(), 0);
+  const provider = h("div", { class: "signin-provider" });
+  void signInWays().then(({ openId }) => {
+    if (openId)
+      replace(
+        provider,
+        h(
+          "a",
+          { class: "button primary", href: "/console/oidc/start", dataset: { testid: "open-id" } },
+          "Sign in with OpenID Connect",
+        ),
+        h("p", { class: "muted" }, "Or with a token:"),
+      );
+  });
   return h(
     "main",
     { class: "signin" },
@@ -53,6 +66,7 @@ export default function page({ onDone }) {
       { class: "signin-card" },
       h("div", { class: "signin-brand" }, mark(), h("h1", null, "Trainshed")),
       h("p", { class: "muted" }, "Sign in to the console of this server."),
+      provider,
       form,
       h(
         "div",
