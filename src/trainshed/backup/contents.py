@@ -40,6 +40,7 @@ TABLES: dict[str, Content] = {
     "operations": Content(_IN, "long-running operations"),
     "policies": Content(_IN, "IAM policies"),
     "projects": Content(_IN, "projects and their numbers"),
+    "slot_usage": Content(_IN, "slots that projects and users had in use lately"),
     "tokens": Content(_IN, "hashes of tokens, and the tokens of console sessions"),
     "trainshed_schema": Content(_IN, "the version of the schema"),
     "users": Content(_IN, "users and service accounts"),
