@@ -205,6 +205,32 @@ def test_gangs_with_capacity_do_not_wait_for_each_other(tmp_path: Path, monkeypa
     reserved(engine, second)
 
 
+def test_behind_a_gang_that_nothing_may_overtake_nothing_is_requested(tmp_path: Path) -> None:
+    engine = engine_on(tmp_path, ScriptedBridge([NODE, NODE]))
+    reserved(engine, gang(tmp_path, "busy"))
+    both, small = gang(tmp_path, "both", count=2), gang(tmp_path, "small")
+    assert engine.reserve(small, (), [both]) == Pending(full=True)
+    assert small.folder not in engine.reservations()
+    reserved(engine, small)  # without the gang ahead it fits
+
+
+def test_gangs_leave_a_share_of_the_cores_to_jobs_of_one_replica(tmp_path: Path) -> None:
+    link = ScriptedBridge([NODE] * 4)  # 16 cores
+    engine = engine_on(tmp_path, link, single_replica_share=0.25)
+    first, second = gang(tmp_path, "first", count=2), gang(tmp_path, "second", count=2)
+    reserved(engine, first)
+    assert engine.reserve(second, ()) == Pending()
+    assert second.folder not in engine.reservations(), "Ray would place it"
+    reserved(engine, gang(tmp_path, "single"))
+    engine.release(first.folder)
+    eventually(engine.reservations, lambda left: first.folder not in left)
+    reserved(engine, second)
+    engine.release(second.folder)
+    engine.release(gang(tmp_path, "single").folder)
+    eventually(engine.reservations, lambda left: not left)
+    reserved(engine, gang(tmp_path, "all", count=4))  # more than the rest, but alone
+
+
 def test_only_so_many_gangs_are_placed_at_once(tmp_path: Path) -> None:
     link = ScriptedBridge([NODE] * (ray_engine.MAX_PENDING_GANGS + 1))
     engine = engine_on(tmp_path, link)
