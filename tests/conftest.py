@@ -45,7 +45,9 @@ ROOT = Path(__file__).resolve().parents[1]
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """One server shared by all tests that do not break it. Use names of your own for projects, buckets and jobs."""
-    running = RunningServer(tmp_path_factory.mktemp("home")).start()
+    # Trainers wait for files that tests make, and some run the interpreter of the tests for its packages.
+    seen = ",".join(map(str, (tmp_path_factory.getbasetemp(), ROOT, sys.prefix, sys.base_prefix)))
+    running = RunningServer(tmp_path_factory.mktemp("home"), {"sandbox": "auto", "sandbox_paths": seen}).start()
     yield running
     assert running.close() == 0
 

@@ -89,6 +89,12 @@ class Settings:
         "`auto`: a warm process for each runtime in use has its framework imported, and replicas are forked from it. "
         "`off`: every replica imports it.",
     )
+    sandbox: str = _setting(
+        "auto",
+        "The least level of the [sandbox](security.md#the-sandbox) around user code: `auto`, the strongest that the "
+        "machine allows; `full` or `landlock`, and the server does not start where there is less; `none`, no sandbox.",
+    )
+    sandbox_paths: str = _setting("", "Paths of data on this machine, separated by commas, that user code can read.")
     container_tool: str = _setting(
         "auto",
         "The tool that runs containers: `podman`, `docker`, or `auto`, the one that has the image, else Podman if it "
@@ -181,6 +187,11 @@ class Settings:
     def ray_host(self) -> str:
         """The host in `ray_address`; empty if there is none."""
         return self.ray_address.removeprefix("ray://").rpartition(":")[0].strip("[]")
+
+    @property
+    def visible_paths(self) -> tuple[Path, ...]:
+        """The paths in `sandbox_paths`."""
+        return tuple(Path(path.strip()) for path in self.sandbox_paths.split(",") if path.strip())
 
     @property
     def passed_variables(self) -> frozenset[str]:

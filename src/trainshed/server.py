@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -54,6 +54,7 @@ from trainshed.serving.memory import share_arenas
 from trainshed.state_lock import hold_lock
 from trainshed.store.database import Database
 from trainshed.wiring.application import Application, build_application
+from trainshed.wiring.sandbox import begin_sandbox
 
 LOG = logging.getLogger("trainshed.server")
 MIN_FREE_BYTES = 1 << 20  #: in the state folder, for a start
@@ -85,11 +86,13 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
         home.create()
         stack.enter_context(hold_lock(home))
         _check_space(home)  # on a full disk, SQLite reports an I/O error that looks like damage
+        find_sandbox = begin_sandbox(home, settings)
         database = stack.enter_context(_open_database(home, settings))
         node_host = host_for_nodes(settings.host, given=settings.node_host, cluster=settings.ray_host)
         hosts = _host_names(settings, node_host)
         certificates = ensure_certificates(home.certificates, hosts=hosts)
-        info = _describe(home, settings, http, tls)
+        level = (sandbox := find_sandbox()).level
+        info = replace(_describe(home, settings, http, tls), sandbox=level.level, sandbox_reason=level.reason)
         interception = stack.enter_context(_open_interception(home, info, egress, machine)) if egress else None
         nodes = NodeEndpoint(
             tls_url=f"https://{_bracketed(node_host)}:{tls.getsockname()[1]}",
@@ -97,7 +100,7 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
             serves_gs=interception is not None,
         )
         endpoints = interception.endpoints if interception else None
-        application = build_application(home, settings, database, info, nodes, endpoints)
+        application = build_application(home, settings, database, info, nodes, endpoints, sandbox)
         app = Api(
             application.services,
             allowed_hosts=(*hosts, *google_hosts.NAMES) if interception else hosts,

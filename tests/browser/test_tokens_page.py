@@ -61,6 +61,7 @@ def test_settings_are_found_and_say_where_they_came_from(open_console: Open) -> 
     page = open_console(PROJECT, "/settings")
     rows = page.get_by_test_id("settings").locator("tbody tr")
     expect(rows.filter(has_text="port").first).to_be_visible()
+    expect(page.get_by_test_id("sandbox")).to_contain_text("The sandbox around user code has the level")
     page.get_by_test_id("search-settings").fill("predict timeout")
     expect(rows).to_have_count(1)
     expect(rows).to_contain_text("default")

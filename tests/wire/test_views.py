@@ -167,3 +167,11 @@ def test_the_jobs_are_ended(submitter: Submitter, tmp_path: Path) -> None:
     submitter.wait("printer", ["CANCELLED"])
     page = submitter.server.call("GET", f"{OWN}/jobs/printer/logs?before=end&pageSize=1")
     assert page["ended"]
+
+
+def test_the_level_of_the_sandbox_is_told(server: RunningServer, submitter: Submitter) -> None:
+    body = server.call("GET", "/trainshed/v1/server")
+    assert body["sandbox"] in ("full", "landlock", "none")
+    assert (body["sandbox"] == "full") or body["sandboxReason"]
+    lines = eventually(lambda: submitter.lines("printer"), lambda lines: "tick" in lines)
+    assert [line for line in lines if line.startswith(f"The sandbox has the level {body['sandbox']}")] != []

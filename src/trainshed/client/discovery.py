@@ -32,6 +32,8 @@ class ServerProcess:
     home: str
     version: str
     fast_path_off_reason: str  #: with the remedy; empty if predictions have the fast path
+    sandbox: str  #: the level of the sandbox around user code
+    sandbox_reason: str  #: why it is not a higher one; empty at the full level
 
 
 def running(home: Home) -> ServerProcess | None:

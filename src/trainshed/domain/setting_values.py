@@ -17,6 +17,7 @@ _POSITIVE = (
 )
 _CHOICES = {
     "warm_start": ("auto", "off"),
+    "sandbox": ("auto", "full", "landlock", "none"),
     "container_network": ("bridge", "host"),
     "container_tool": ("auto", "podman", "docker"),
     "gs_in_trainers": ("auto", "trainshed", "google"),
@@ -40,6 +41,9 @@ def check_values(values: Mapping[str, Any]) -> None:
     for name in ("port", "tls_port"):
         if not 0 <= values[name] <= 65_535:
             raise CannotProceedError(f"The setting {name} is {values[name]}; ports go from 0 to 65535.")
+    for path in filter(None, map(str.strip, values["sandbox_paths"].split(","))):
+        if not path.startswith("/"):
+            raise CannotProceedError(f"The setting sandbox_paths has {path!r}; paths in it begin with `/`.")
     for name in _POSITIVE:
         if not 0 < values[name] < math.inf:
             raise CannotProceedError(f"The setting {name} is {values[name]}; it must be a number that is more than 0.")

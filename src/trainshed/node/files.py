@@ -73,3 +73,11 @@ def next_data(fd: int, offset: int) -> int:
         if exc.errno != errno.ENXIO:
             raise
         return os.fstat(fd).st_size
+
+
+def remove_folder(path: str) -> None:
+    """Remove a folder with all that is in it, as far as that can be removed. It need not exist."""
+    if os.path.isdir(path):
+        import shutil  # late: most jobs have nothing to remove
+
+        shutil.rmtree(path, ignore_errors=True)

@@ -6,6 +6,7 @@
 `run-container DIR REPLICA` run a replica in a container
 `warm DIR`                  run the warm process of a runtime
 `tensorboard FILE`          run TensorBoard
+`sandbox DIR UID`           find the level of the sandbox, and print it
 `replica-proxy DIR NAME INCARNATION`  represent a remote replica
 `agent DIR`                 run a replica or host on a remote node
 `remove-containers DIR`     remove the container of a replica whose agent was killed
@@ -80,6 +81,11 @@ def main(argv: list[str]) -> int:
         from .tensorboard import main as board
 
         return board(argv[1])
+    if len(argv) == 3 and argv[0] == "sandbox":
+        from .sandbox.check import find_level
+
+        sys.stdout.write(json.dumps(find_level(os.path.abspath(argv[1]), int(argv[2]))))
+        return 0
     words = "supervise|install|warm|agent|remove-containers FOLDER, or replica-proxy, or tensorboard FILE"
     sys.stderr.write("Usage: run.py %s\n" % words)
     return 2

@@ -24,6 +24,8 @@ class ServerInfo:
     home: str
     version: str
     fast_path_off_reason: str  #: with the remedy; empty if predictions have the fast path
+    sandbox: str = "none"  #: the level of the sandbox around user code
+    sandbox_reason: str = ""  #: why it is not a higher one
 
     def body(self, principal: Principal) -> dict[str, Any]:
         """Return the endpoints, and for owners of the server its process and folder."""
@@ -34,6 +36,8 @@ class ServerInfo:
             **process,
             "version": self.version,
             "fastPathOffReason": self.fast_path_off_reason,
+            "sandbox": self.sandbox,
+            "sandboxReason": self.sandbox_reason,
         }
 
 

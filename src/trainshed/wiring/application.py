@@ -28,6 +28,7 @@ from trainshed.engines.local.containers import ContainerOptions, HostContainers
 from trainshed.engines.local.hosts import LocalHostEngine
 from trainshed.engines.local.package_installer import PackageInstaller
 from trainshed.engines.local.reference_outputs import ReferenceOutputs
+from trainshed.engines.local.sandbox import Sandbox
 from trainshed.engines.local.tensorboards import LocalTensorBoardLauncher
 from trainshed.engines.local.warm import WarmProcesses
 from trainshed.gateway.gateway import PredictionGateway
@@ -161,13 +162,14 @@ def build_application(
     info: ServerInfo,
     nodes: NodeEndpoint,
     endpoints: ServerEndpoints | None = None,
+    sandbox: Sandbox | None = None,
 ) -> Application:
     """Build the server on a migrated database. Starts nothing.
 
     `nodes` is the endpoint for nodes of a cluster. With `endpoints`, `gs://` in trainer code means this server's
-    buckets.
+    buckets. Without `sandbox`, user code runs as the server does.
     """
-    core = build_core(home, settings, database)
+    core = build_core(home, settings, database, sandbox)
     core.objects.sweep()
     tokens = Tokens(
         TokenStore(database),

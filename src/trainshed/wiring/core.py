@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -17,11 +17,13 @@ from trainshed.config import Home, Settings, default_project, environment
 from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.objects import ListQuery
 from trainshed.engines.local.engine import LocalEngine
+from trainshed.engines.local.sandbox import Sandbox
 from trainshed.errors import CannotProceedError
 from trainshed.runtimes.builds import EnvironmentDir
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
+from trainshed.services.access.projects import Projects
 from trainshed.services.console.machine_metrics import MachineMetrics, sample_machine
 from trainshed.services.storage.buckets import Buckets
 from trainshed.services.storage.objects import Objects
@@ -30,6 +32,7 @@ from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.store.models import ModelStore
 from trainshed.store.operations import OperationStore
+from trainshed.store.projects import ProjectStore
 
 LOG = logging.getLogger("trainshed.wiring.core")
 
@@ -54,7 +57,7 @@ class Core:
     machines: MachineTypes
 
 
-def build_core(home: Home, settings: Settings, database: Database) -> Core:
+def build_core(home: Home, settings: Settings, database: Database, sandbox: Sandbox | None = None) -> Core:
     """Build the core on a migrated database. Starts nothing."""
     uv, cpus = find_uv(), os.cpu_count() or 1
     file_backend = FileBackend(home.buckets, home.uploads)
@@ -66,6 +69,7 @@ def build_core(home: Home, settings: Settings, database: Database) -> Core:
     _make_missing_folders(bucket_store, home.buckets, file_backend)
     buckets = Buckets(bucket_store, backend)
     _register_cloud_buckets(cloud_buckets, buckets, file_backend)
+    projects = Projects(ProjectStore(database), default=default_project(home, environment()))
     warm = {EnvironmentDir(home.runtimes / each.key).python: each.warm for each in CATALOGUE.values() if each.warm}
     return Core(
         home=home,
@@ -86,6 +90,7 @@ def build_core(home: Home, settings: Settings, database: Database) -> Core:
             slots=settings.slots,
             passed=settings.passed_variables,
             single_replica_share=settings.single_replica_share,
+            sandbox=sandbox and replace(sandbox, number=projects.number),
         ),
         machine=MachineMetrics(partial(sample_machine, home.path), cpus=cpus),
         machines=MachineTypes.read(home.file_settings().get("machines", {})),

@@ -159,7 +159,7 @@ def test_an_announcement_without_the_lock_is_not_believed(run: Any, home: Path) 
 def test_status_tells_of_the_server_that_holds_the_lock(run: Any, home: Path, held_lock: Path) -> None:
     (home / "server.json").write_text(json.dumps(_announcement(home, os.getpid())))
     told = json.loads(run("status", "--format", "json").stdout)
-    said = {name: value for name, value in _announcement(home, os.getpid()).items() if name != "fast_path_off_reason"}
+    said = {name: value for name, value in _announcement(home, os.getpid()).items() if value != ""}
     assert told == said | {"console": "http://127.0.0.1:1/"}
     assert run("status", "--format", "value(url,pid)").stdout == f"http://127.0.0.1:1\t{os.getpid()}\n"
 
@@ -199,7 +199,14 @@ def test_down_leaves_a_lock_holder_alone_that_does_not_say_who_it_is(run: Any, h
 
 def _announcement(home: Path, pid: int) -> dict[str, Any]:
     urls = {"url": "http://127.0.0.1:1", "tls_url": "https://127.0.0.1:2"}
-    return urls | {"pid": pid, "home": str(home), "version": "0", "fast_path_off_reason": ""}
+    return urls | {
+        "pid": pid,
+        "home": str(home),
+        "version": "0",
+        "fast_path_off_reason": "",
+        "sandbox": "full",
+        "sandbox_reason": "",
+    }
 
 
 def test_settings_are_written_checked_read_and_removed(run: Any, home: Path) -> None:

@@ -26,6 +26,12 @@ class ServerBody(TypedDict):
     fastPathOffReason: Annotated[
         str, "Why predictions have no fast path, and what to do. Empty if they have it.", Example("")
     ]
+    sandbox: Annotated[
+        Literal["full", "landlock", "none"],
+        "The level of the sandbox around user code on this machine.",
+        Example("full"),
+    ]
+    sandboxReason: Annotated[str, "Why it is not a higher level. Empty at the full one.", Example("")]
 
 
 class SettingBody(TypedDict):

@@ -555,6 +555,8 @@ declare namespace Api {
     home?: string;
     version: string;
     fastPathOffReason: string;
+    sandbox: "full" | "landlock" | "none";
+    sandboxReason: string;
   }
 
   /** Who is signed in, and what there is to see. */

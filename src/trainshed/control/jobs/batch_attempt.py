@@ -70,6 +70,7 @@ class BatchAttemptBuilder:
             hang_timeout_s=self.settings.hang_timeout_s,
             hang_restart=self.settings.hang_restart,
             warm=spec.loader == _WARM_LOADER,
+            sandboxed=False,  # results are moved from the attempt's folder into a bucket, which would be two mounts
         )
 
     def _plan(self, job: Job, prediction: BatchPrediction, spec: HostSpec, state_folder: Path) -> dict[str, object]:

@@ -51,7 +51,12 @@ class LocalCredentials:
         client_config.write_files(
             folder, client_config.config_files(self._endpoints, project=spec.project, folder=folder, token=token)
         )
-        return replace(spec, env={**environment(self._endpoints, spec), **spec.env})
+        return replace(
+            spec,
+            env={**environment(self._endpoints, spec), **spec.env},
+            readable=(*spec.readable, self._endpoints.bundle),
+            writable=(*spec.writable, folder),  # gsutil keeps its state there
+        )
 
     def _inject_containers(self, spec: AttemptSpec, containers: ContainerSettings, token: str) -> AttemptSpec:
         """Like `inject`, with the paths that containers see, and readable by the user of any image."""

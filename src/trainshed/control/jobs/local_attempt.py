@@ -108,7 +108,8 @@ class LocalAttemptBuilder:
         if training.job_dir:
             args += ("--job-dir", resolve_uris(training.job_dir, path_of))
         site = self._home.packages / job.project / site_name(python, packages)
-        return replace(spec, python=python, args=args, packages=packages, site=site)
+        buckets = tuple(self._home.buckets / name for name in self._buckets(job.project))
+        return replace(spec, python=python, args=args, packages=packages, site=site, writable=buckets)
 
     def _in_containers(self, spec: AttemptSpec) -> AttemptSpec:
         """Add the buckets that are folders now. The supervisor resolves or pulls the images."""

@@ -25,6 +25,7 @@ from trainshed.config import Home
 from trainshed.domain.jobs.reconcile import AttemptPhase, ObservedAttempt, Slots
 from trainshed.engines.base import AttemptSpec, GangRequest, Outage, Pending, Replica, Reserved
 from trainshed.engines.local.orphans import kill_orphans
+from trainshed.engines.local.sandbox import Sandbox
 from trainshed.engines.local.warm import OFF, WarmProcesses
 from trainshed.engines.shipping import ship
 from trainshed.errors import EngineUnavailableError
@@ -55,18 +56,20 @@ class LocalEngine:
         slots: int = 0,
         passed: Collection[str] = (),
         single_replica_share: float = 0.0,
+        sandbox: Sandbox | None = None,
     ) -> None:
         """`warm` has the modules to preload for jobs of an interpreter. None: every job starts cold.
 
         `slots` is the maximum number of replicas that run at once. 0: four for each core. `single_replica_share` of
         them are kept for jobs of one replica. `passed` are variables of the server that user code gets besides those on
-        the list.
+        the list. Without `sandbox`, replicas run as the server does.
         """
         self._home = home
         self._uv = uv
         self._slots = slots or SLOTS_PER_CORE * (os.cpu_count() or 1)
         self._passed = passed
         self._kept = int(self._slots * single_replica_share)
+        self._sandbox = sandbox
         self.warm = WarmProcesses(home, modules=warm or {}, ship=self.ship, passed=passed)
         self._node: Path | None = None
         self._views: dict[Path, _JournalView] = {}
@@ -112,6 +115,8 @@ class LocalEngine:
                 return
             attempt.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             spec = render(attempt, uv=self._uv, cluster=cluster)
+            if self._sandbox is not None and attempt.sandboxed and attempt.containers is None and cluster is None:
+                spec["sandbox"] = self._sandbox.render(attempt)
             write_file(attempt.folder / "spec.json", orjson.dumps(spec, default=str))
             crashpoint("attempt.spec.written")
             cold_reason = self.warm.launch(attempt) if attempt.warm else OFF

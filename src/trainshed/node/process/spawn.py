@@ -18,9 +18,22 @@ from .tree import allow_tracing, set_parent_death_signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Optional
+    from typing import Any, Callable, Optional, Protocol
+
+    class Cell(Protocol):
+        """A sandbox for one process: `sandbox.cell.Cell`, which this package does not import."""
+
+        @property
+        def has_init(self) -> bool: ...
+        def fork(self) -> int: ...
+        def run_init(self, status: int, alive: int, program: Callable[[], None]) -> None: ...
+        def enter(self) -> None: ...
+        def read_pid(self, status: int) -> int: ...
+        def environment(self, env: dict[str, str]) -> dict[str, str]: ...
+
 
 _OOM_SCORE_ADJ = 500  #: added, so that the kernel kills a replica before the server
+_ERROR_MAX_BYTES = 1024
 _RESET_SIGNALS = (
     signal.SIGCHLD,
     signal.SIGTERM,
@@ -38,55 +51,74 @@ cold_reason = ""
 
 
 class SpawnedProcess:
-    """A process and its non-blocking output pipes. `note` is a line for its log, or empty."""
+    """A process and its non-blocking output pipes. `note` is a line for its log, or empty.
 
-    __slots__ = ("note", "pid", "stderr", "stdout")
+    `pid` is the child to wait for, `first` the first process of the program. They differ in a cell, whose status is
+    in the pipe `status`.
+    """
+
+    __slots__ = ("first", "note", "pid", "status", "stderr", "stdout")
 
     def __init__(self, pid: int, stdout: int, stderr: int, note: str = "") -> None:
-        self.pid = pid
+        self.pid = self.first = pid
         self.stdout = stdout
         self.stderr = stderr
+        self.status = -1
         self.note = note
 
 
 def spawn(
-    argv: list[str], env: dict[str, str], folder: str, target: Optional[Callable[[], int]] = None
+    argv: list[str],
+    env: dict[str, str],
+    folder: str,
+    target: Optional[Callable[[], int]] = None,
+    cell: Optional[Cell] = None,
 ) -> SpawnedProcess:
     """Start `argv` in `folder`. Raises `OSError` if it can't be started; then the program does not run.
 
     With `target`, which returns an exit status, the process is a fork that calls it: node code needs no new Python.
+    With `cell`, it runs in that sandbox.
     """
+    if cell is not None:
+        env = cell.environment(env)
     reason = warm_runner.cold_start_reason(argv, env, folder) if warm_runner is not None else cold_reason
     crashpoint("replica.start.before")
     out_r, out_w = os.pipe()
     err_r, err_w = os.pipe()
     error_r, error_w = os.pipe()
+    status_r, status_w = os.pipe()
     parent = os.getpid()
     try:
-        pid = os.fork()
+        pid = os.fork() if cell is None or not cell.has_init else cell.fork()
         if pid == 0:
             runner = (
                 _FunctionRunner(target) if target else warm_runner if warm_runner is not None and not reason else None
             )
-            _run_child(argv, env, folder, (out_w, err_w, error_w), (parent, runner))
+            _run_child(argv, env, folder, (out_w, err_w, error_w, status_w), (parent, runner, cell))
     except OSError:
-        for fd in (out_r, err_r, error_r):
+        for fd in (out_r, err_r, error_r, status_r):
             os.close(fd)
         raise
     finally:
-        for fd in (out_w, err_w, error_w):
+        for fd in (out_w, err_w, error_w, status_w):
             os.close(fd)
-    error = os.read(error_r, 64)  # closed by exec, or when the fork is ready to run
+    error = os.read(error_r, _ERROR_MAX_BYTES)  # closed by exec, or when the fork is ready to run
     os.close(error_r)
     if error:
         os.waitpid(pid, 0)
-        os.close(out_r)
-        os.close(err_r)
-        raise OSError(int(error), os.strerror(int(error)))
+        for fd in (out_r, err_r, status_r):
+            os.close(fd)
+        number, _, message = error.decode("utf-8", "replace").partition(" ")
+        raise OSError(int(number), message)
     os.set_blocking(out_r, False)
     os.set_blocking(err_r, False)
     crashpoint("replica.start.after")
-    return SpawnedProcess(pid, out_r, err_r, _note(argv, reason))
+    process = SpawnedProcess(pid, out_r, err_r, _note(argv, reason))
+    if cell is None or not cell.has_init:
+        os.close(status_r)
+    else:
+        process.first, process.status = cell.read_pid(status_r), status_r
+    return process
 
 
 class _FunctionRunner:
@@ -125,27 +157,47 @@ def _note(argv: list[str], reason: str) -> str:
 
 def _run_child(argv: list[str], env: dict[str, str], folder: str, fds: Any, origin: Any) -> None:
     """Runs in the child: exec `argv`, or run it in this process if there is a runner. Never returns."""
-    out, err, error = fds
-    parent, runner = origin
+    out, err, error, status = fds
+    parent, runner, cell = origin
+
+    def run() -> None:
+        try:
+            raise_oom_score()
+            for number in _RESET_SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            # A group, not a session: Linux divides the cores by session, and those of one job would compete.
+            os.setpgid(0, 0)
+            if cell is None or not cell.has_init:
+                set_parent_death_signal(parent, signal.SIGKILL)
+                allow_tracing(parent)  # for the stack of a replica that hangs
+            os.dup2(out, 1)
+            os.dup2(err, 2)
+            if cell is not None:
+                cell.enter()
+            os.chdir(folder)
+            if runner is not None:
+                close_inherited_fds()
+                runner.run(argv, env)
+            os.execve(argv[0], argv, env)  # noqa: S606 - no shell is involved
+        except OSError as exc:
+            _report(error, exc)
+        finally:
+            os._exit(127)
+
     try:
-        # A group, not a session: Linux divides the cores by session, and those of one job would compete.
-        os.setpgid(0, 0)
-        set_parent_death_signal(parent, signal.SIGKILL)
-        allow_tracing(parent)  # for the stack of a replica that hangs
-        raise_oom_score()
-        for number in _RESET_SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
-        os.dup2(out, 1)
-        os.dup2(err, 2)
-        os.chdir(folder)
-        if runner is not None:
-            close_inherited_fds()
-            runner.run(argv, env)
-        os.execve(argv[0], argv, env)  # noqa: S606 - no shell is involved
+        if cell is not None and cell.has_init:
+            cell.run_init(status, error, run)
+        run()
     except OSError as exc:
-        os.write(error, b"%d" % (exc.errno or 0))
+        _report(error, exc, "its sandbox can't be set up: ")
     finally:
         os._exit(127)
+
+
+def _report(error: int, exc: OSError, prefix: str = "") -> None:
+    """Tell the parent why the program can't be started."""
+    message = prefix + (exc.strerror or "an unknown reason")
+    os.write(error, ("%d %s" % (exc.errno or 0, message)).encode("utf-8", "replace")[:_ERROR_MAX_BYTES])
 
 
 def close_inherited_fds() -> None:

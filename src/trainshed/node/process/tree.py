@@ -30,9 +30,14 @@ def become_subreaper() -> None:
 
 def set_parent_death_signal(parent: int, number: int) -> None:
     """Get signal `number` when `parent`, the parent of this process, dies; immediately if it is dead already."""
-    _prctl(_SET_PDEATHSIG, number)
+    set_death_signal(number)
     if os.getppid() != parent:
         os.kill(os.getpid(), number)
+
+
+def set_death_signal(number: int) -> None:
+    """Get signal `number` when the parent of this process dies from now on."""
+    _prctl(_SET_PDEATHSIG, number)
 
 
 def allow_tracing(pid: int) -> None:

@@ -7,8 +7,12 @@ import os
 import selectors
 import time
 
+from ..process.exit_status import ExitStatus
+from .log_writer import STDERR, STDOUT
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ..process.spawn import SpawnedProcess
     from .log_writer import ReplicaLog
 
 _CHUNK_BYTES = 1 << 16
@@ -18,16 +22,28 @@ _DRAIN_MAX_BYTES = 64 << 20
 class Child:
     """A child process of the supervisor, and the log of its output."""
 
-    __slots__ = ("_selector", "log", "name", "output_s", "pipes")
+    __slots__ = ("_selector", "_status", "first", "log", "name", "output_s", "pipes")
 
-    def __init__(self, name: str, log: ReplicaLog, pipes: dict[int, str], selector: selectors.BaseSelector) -> None:
+    def __init__(self, name: str, log: ReplicaLog, process: SpawnedProcess, selector: selectors.BaseSelector) -> None:
         self.name = name
         self.log = log
-        self.pipes = pipes  #: open pipes, each STDOUT or STDERR
+        self.first = process.first  #: pid of the first process of the program, which gets its signals
+        self.pipes = pipes = {process.stdout: STDOUT, process.stderr: STDERR}  #: those that are open
+        self._status = process.status
         self.output_s = time.monotonic()  #: of its last output, or of its start
         self._selector = selector
         for fd in pipes:
             selector.register(fd, selectors.EVENT_READ, functools.partial(self.read, fd))
+
+    def exit_status(self, status: int) -> ExitStatus:
+        """How the program ended, from the wait status of the child process. Called once."""
+        if self._status >= 0:
+            from ..sandbox.cell import read_status  # late: it was imported by the one who made the cell
+
+            inner = read_status(self._status)
+            os.close(self._status)
+            status = status if inner is None else inner
+        return ExitStatus.of(status)
 
     def read(self, fd: int) -> bool:
         """Read once from a pipe. Returns False if it is empty or closed."""

@@ -37,7 +37,7 @@ class StackDump:
         self._deadline_s = deadline_s
         self._output = {"out": b"", "err": b""}
         self._pipes: dict[int, str] = {}
-        self._pid = 0
+        self._pid = self._main = 0
         self.error = "" if tool else _NO_TOOL
         self.stack: list[Thread] = []
         if not tool:
@@ -49,6 +49,7 @@ class StackDump:
             self.error = "py-spy can't be started: %s" % exc.strerror
             return
         self._pid = process.pid
+        self._main = _inner_pid(pid)
         self._pipes = {process.stdout: "out", process.stderr: "err"}
 
     def poll(self, now_s: float) -> bool:
@@ -89,7 +90,7 @@ class StackDump:
 
     def _parse(self) -> None:
         try:
-            self.stack = parse_stack(self._output["out"])
+            self.stack = parse_stack(self._output["out"], self._main)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             self.stack = []
         if not self.stack:
@@ -97,11 +98,11 @@ class StackDump:
             self.error = "py-spy says: %s" % lines[-1][:_TEXT_MAX].rstrip(".") if lines else "py-spy found no Python"
 
 
-def parse_stack(output: bytes) -> list[Thread]:
+def parse_stack(output: bytes, main: int = 0) -> list[Thread]:
     """The threads in the JSON of py-spy, the main thread first, within bounds. Raises `ValueError`, `LookupError` or
-    `TypeError` if it is another document."""
+    `TypeError` if it is another document. `main` is the number that the main thread has in its own namespace."""
     threads = json.loads(output.decode("utf-8", "replace"))
-    threads.sort(key=lambda thread: _thread_name(thread) != _MAIN)
+    threads.sort(key=lambda thread: _thread_name(thread, main) != _MAIN)
     stack: list[Thread] = []
     size = 0
     for thread in threads[:MAX_THREADS]:
@@ -112,15 +113,24 @@ def parse_stack(output: bytes) -> list[Thread]:
         size += len(json.dumps(frames))
         if size > _STACK_MAX_BYTES and stack:
             break
-        stack.append({"name": _thread_name(thread)[:_TEXT_MAX], "frames": frames})
+        stack.append({"name": _thread_name(thread, main)[:_TEXT_MAX], "frames": frames})
     return stack
 
 
-def _thread_name(thread: dict[str, Any]) -> str:
+def _inner_pid(pid: int) -> int:
+    """The number that a process has in its own namespace. 0 if it is unknown."""
+    try:
+        with open("/proc/%d/status" % pid, "rb") as file:
+            return next((int(line.split()[-1]) for line in file if line.startswith(b"NSpid:")), 0)
+    except (OSError, ValueError):
+        return 0
+
+
+def _thread_name(thread: dict[str, Any], main: int) -> str:
     """Python has no names until a program imports `threading`. The main thread has the process's number."""
     if thread["thread_name"]:
         return str(thread["thread_name"])
-    return _MAIN if thread["os_thread_id"] == thread["pid"] else str(thread["os_thread_id"])
+    return _MAIN if thread["os_thread_id"] in (thread["pid"], main) else str(thread["os_thread_id"])
 
 
 def _user_frames(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -14,13 +14,15 @@ import time
 
 from .. import failure
 from .. import journal as events
+from ..files import remove_folder
 from ..journal import Journal
 from ..process import environment, mark, spawn, tree
 from ..process.exit_status import STARTED, ExitStatus
 from ..process.sampler import SAMPLE_INTERVAL_S, SampleWriter, oom_kills
 from . import restart_policy, step_tracker
+from .cells import Cells
 from .child import Child
-from .log_writer import CLEANUP, STDERR, STDOUT, LogWriter, ReplicaLog
+from .log_writer import CLEANUP, LogWriter, ReplicaLog
 from .restart_policy import CANCELLED, CAUSE_WAIT_S, END, FAILED, GO_ON, HOLD, RESTART_GANG, JobEnd
 from .start_order import StartOrder
 from .step_tracker import RestartCost, StepTracker
@@ -29,6 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
+    from ..sandbox.cell import Cell
     from .hang_watch import HangWatch
 
 REAPER_LOST = signal.SIGUSR1  #: sent by the kernel when the reaper is gone
@@ -59,6 +62,7 @@ class Supervisor:
         self._sampler = SampleWriter(self._samples, inside=bool(spec.get("containers")))
         self._hangs: Optional[HangWatch] = None  # from the first sample on
         self._hung: set[str] = set()  # replicas that were killed because they hung, and have not restarted yet
+        self._cells = Cells(folder, spec)
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, Child] = {}
         self._finished: list[Child] = []  # exited, but a descendant may still hold their pipes
@@ -100,6 +104,8 @@ class Supervisor:
         log = self._logs[next(each["name"] for each in self._spec["replicas"] if each["primary"])]
         site = self._spec["site"]
         os.makedirs(os.path.join(self._folder, "work"), mode=0o700, exist_ok=True)
+        if self._cells.note:
+            self._service.say(self._cells.note)
         if self._spec.get("containers") and not self._spec.get("cluster"):
             self._start_installer("images", log)
         elif not self._spec["packages"]:
@@ -144,7 +150,8 @@ class Supervisor:
             return self._start_proxy(replica["name"], incarnation, log)
         env = spawn.environment(self._spec, replica, self._spec["site"] if self._spec["packages"] else "")
         env.update({tree.REPLICA_VARIABLE: replica["name"], mark.VARIABLE: self._folder})
-        return self._start(replica["name"], spawn.command(self._spec, replica, self._folder), env, log)
+        argv = spawn.command(self._spec, replica, self._folder)
+        return self._start(replica["name"], argv, env, log, cell=self._cells.make(replica["name"], env))
 
     def _start_proxy(self, name: str, incarnation: str, log: ReplicaLog) -> bool:
         from ..remote import replica_proxy  # late: local replicas do not need it
@@ -159,10 +166,11 @@ class Supervisor:
         env: dict[str, str],
         log: ReplicaLog,
         target: Optional[Callable[[], int]] = None,
+        cell: Optional[Cell] = None,
     ) -> bool:
         """Start a child and watch its output. Returns False if it can't be started; then the job ends."""
         try:
-            process = spawn.spawn(argv, env, os.path.join(self._folder, "work"), target)
+            process = spawn.spawn(argv, env, os.path.join(self._folder, "work"), target, cell)
         except OSError as exc:
             self._end(
                 restart_policy.failed(0.0, failure.START_FAILED, "%s can't be started: %s." % (argv[0], exc.strerror))
@@ -170,10 +178,9 @@ class Supervisor:
             return False
         if process.note:
             log.say(process.note)
-        pipes = {process.stdout: STDOUT, process.stderr: STDERR}
-        self._children[process.pid] = Child(name, log, pipes, self._selector)
+        self._children[process.pid] = Child(name, log, process, self._selector)
         if name != _INSTALLER:
-            self._journal.append(events.REPLICA_STARTED, name=name, pid=process.pid)
+            self._journal.append(events.REPLICA_STARTED, name=name, pid=process.first)
         return True
 
     # -- the loop
@@ -202,7 +209,7 @@ class Supervisor:
 
     def _sample(self, now: float) -> None:
         """Sample the replicas and look for hangs. Nodes sample remote ones, and replica proxies write the samples."""
-        pids = {child.name: pid for pid, child in self._children.items() if child.name in self._replicas}
+        pids = {child.name: child.first for child in self._children.values() if child.name in self._replicas}
         if not self._spec.get("cluster"):
             self._sampler.sample(pids, now)
         if not self._spec.get("hang_timeout_s"):
@@ -211,8 +218,8 @@ class Supervisor:
             self._hangs = self._watch_hangs()
         if self._job_end is None and self._gang_due is None:
             children = {
-                child.name: (pid, child.output_s, self._steps.last({child.name}))
-                for pid, child in self._children.items()
+                child.name: (child.first, child.output_s, self._steps.last({child.name}))
+                for child in self._children.values()
                 if child.name in pids
             }
             self._hangs.check(children, now)
@@ -244,18 +251,18 @@ class Supervisor:
 
     def _kill(self, name: str, number: int) -> None:
         """Send a signal to a replica, for fault injection."""
-        for pid, child in self._children.items():
+        for child in self._children.values():
             if child.name == name and 0 < number < signal.NSIG:
                 self._journal.append(events.SIGNALLED, name=name, signal=number)
                 self._service.say("%s is sent signal %d, as was asked for." % (name, number), "WARNING")
-                tree.send_signal(pid, number)
+                tree.send_signal(child.first, number)
 
     def _kill_hung(self, name: str) -> None:
         """Kill a replica that hangs. Its exit is a loss, and restarts what the rules of the gang say."""
         self._hung.add(name)
-        for pid, child in self._children.items():
+        for child in self._children.values():
             if child.name == name:
-                tree.send_signal(pid, signal.SIGKILL)
+                tree.send_signal(child.first, signal.SIGKILL)
 
     def _on_signals(self, fd: int) -> None:
         numbers = os.read(fd, 4096)
@@ -273,7 +280,7 @@ class Supervisor:
             return  # an orphan that the trainer left behind
         child.drain()
         self._finished.append(child)
-        exit_status = ExitStatus.of(status)
+        exit_status = child.exit_status(status)
         if child.name == _INSTALLER:
             self._on_installed(exit_status)
             return
@@ -371,7 +378,7 @@ class Supervisor:
     # -- ending
 
     def _on_installed(self, status: ExitStatus) -> None:
-        self._remove_sources()
+        remove_folder(os.path.join(self._folder, "packages"))
         if self._job_end is not None:
             return
         if status.ok:
@@ -380,14 +387,6 @@ class Supervisor:
         known = failure.read_failure(self._folder, failure.INSTALLATION) or {}
         exited = {"cause": failure.INSTALL_FAILED, "exit_code": status.code, "signal": status.signal}
         self._end(JobEnd(FAILED, 0.0, dict(exited, **known)))
-
-    def _remove_sources(self) -> None:
-        """Remove the package sources; the installer may have been killed before it could."""
-        sources = os.path.join(self._folder, "packages")
-        if os.path.isdir(sources):
-            import shutil
-
-            shutil.rmtree(sources, ignore_errors=True)
 
     def _end(self, job_end: JobEnd) -> None:
         """Start to end the job. The first reason wins."""
@@ -403,15 +402,16 @@ class Supervisor:
         self._terminate()
 
     def _terminate(self) -> None:
-        for pid in self._children:
-            tree.send_signal(pid, signal.SIGTERM)
-            tree.send_signal(pid, signal.SIGCONT)  # a stopped process can't receive SIGTERM
+        for child in self._children.values():
+            tree.send_signal(child.first, signal.SIGTERM)
+            tree.send_signal(child.first, signal.SIGCONT)  # a stopped process can't receive SIGTERM
 
     def _finish(self) -> None:
         tree.kill_descendants(self._on_exit)
         if self._spec.get("containers"):
             self._remove_containers()
-        self._remove_sources()
+        remove_folder(os.path.join(self._folder, "packages"))
+        self._cells.remove()
         for child in self._finished:
             child.drain()
         for log in self._logs.values():

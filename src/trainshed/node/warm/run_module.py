@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -105,13 +106,18 @@ def set_threads(count: int) -> bool:
     """Set NumPy's thread count. Returns False if a library has no function for it."""
     import ctypes
 
-    for path in mapped_files("openblas"):
+    for path in _openblas_files():
         library = ctypes.CDLL(path)
         setter = next((name for name in _SET_THREADS_SYMBOLS if hasattr(library, name)), None)
         if setter is None:
             return False
         getattr(library, setter)(ctypes.c_int(count))
     return True
+
+
+@functools.lru_cache(maxsize=1)  # before a fork enters a sandbox, in which the kernel names the same files otherwise
+def _openblas_files() -> list[str]:
+    return mapped_files("openblas")
 
 
 def _apply_threads(env: dict[str, str]) -> None:

@@ -140,6 +140,8 @@ class _ForkedServer:
 class RunningServer:
     """A server on free ports with its own state folder. `settings` are names without the prefix.
 
+    Its trainers are in no sandbox, unless a setting asks for one: many tests exchange files with them.
+
     With an `environment`, it is a process of its own: variables may be read when a module is imported.
     """
 
@@ -150,7 +152,8 @@ class RunningServer:
     ) -> None:
         self.home = home
         self._environment = dict(environment or {})
-        self._settings = {"port": 0, "tls_port": 0, "gs_in_trainers": "trainshed"} | dict(settings or {})
+        defaults = {"port": 0, "tls_port": 0, "gs_in_trainers": "trainshed", "sandbox": "none"}
+        self._settings = defaults | dict(settings or {})
         self._process: subprocess.Popen[bytes] | _ForkedServer | None = None
         self.info: dict[str, Any] = {}
 

@@ -20,6 +20,7 @@ export default function page(ctx) {
   });
   const changed = h("input", { type: "checkbox", dataset: { testid: "only-changed" }, on: { change: () => show() } });
   const count = h("span", { class: "muted", role: "status" });
+  const sandbox = h("p", { class: "muted", dataset: { testid: "sandbox" } });
   const node = h(
     "div",
     { class: "page settings" },
@@ -30,6 +31,7 @@ export default function page(ctx) {
       `As they are in force in this server, version ${ctx.session.version}. They are set when it starts: `,
       "by a file, the environment, or the command line.",
     ),
+    sandbox,
     h("div", { class: "toolbar" }, search, h("label", { class: "check" }, changed, " Only those that were set"), count),
     body,
   );
@@ -55,6 +57,15 @@ export default function page(ctx) {
     (/** @type {Api.Settings} */ answer) => {
       settings = answer.settings;
       show();
+    },
+  );
+  live(
+    node,
+    30,
+    () => get("/trainshed/v1/server"),
+    (/** @type {Api.Server} */ server) => {
+      const reason = server.sandboxReason ? `: ${server.sandboxReason}` : "";
+      sandbox.textContent = `The sandbox around user code has the level ${server.sandbox}${reason}.`;
     },
   );
   return node;

@@ -1,0 +1,417 @@
+"""The sandbox around replicas: what user code can't do in it, and all that must still work. Real processes."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from trainshed.config import Home
+from trainshed.engines.local.engine import LocalEngine
+from trainshed.engines.local.sandbox import Sandbox, SandboxCheck, SandboxLevel, require
+from trainshed.errors import CannotProceedError
+from trainshed.node.sandbox import landlock
+from trainshed.testing.eventually import eventually
+from trainshed.testing.processes.cells import SYSTEM_PYTHON, USER, Cellblock, cellblock, send_command
+from trainshed.testing.workloads import probe
+from trainshed.testing.workloads.job_logs import records
+
+IS_ROOT = os.geteuid() == 0
+IDENTITIES = [
+    pytest.param(0, id="root", marks=pytest.mark.skipif(not IS_ROOT, reason="needs root")),
+    pytest.param(USER if IS_ROOT else os.geteuid(), id="user"),
+]
+
+
+@pytest.fixture(params=IDENTITIES)
+def block(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cellblock]:
+    """A state folder of root, and one of an ordinary user."""
+    if request.param and IS_ROOT and not SYSTEM_PYTHON.exists():
+        pytest.skip("an ordinary user has no Python here")
+    with cellblock(tmp_path / "block", user=request.param if IS_ROOT else 0) as made:
+        yield made
+
+
+# -- ways out
+
+
+@dataclass
+class Surroundings:
+    """What a probe looks for: files, a process and services that are not its own."""
+
+    targets: probe.Targets
+    process: subprocess.Popen[bytes]
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+        for path in Path("/dev/shm").glob(f"{Path(self.targets['shm_file']).name}*"):
+            path.unlink()
+        Path(self.targets["tmp_file"]).unlink()
+
+
+@pytest.fixture
+def surroundings(block: Cellblock) -> Iterator[Surroundings]:
+    name = f"trainshed-probe-{os.getpid()}"
+    home, state = block.path / "account", block.home.path
+    folders = {
+        "other": block.home.buckets / "other",
+        "own": block.home.buckets / "own",
+        "job": block.home.jobs / "p/x/1",
+    }
+    for folder in (state, home, *folders.values()):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "secret").write_text(probe.SECRET)
+    for file in ("state.db", "token", "truncated", "renamed"):
+        (state / file).write_text(probe.SECRET)
+    (state / "tool").write_text("#!/bin/sh\nexit 0\n")
+    (state / "tool").chmod(0o755)
+    tmp_file, shm_file = Path(f"/tmp/{name}"), Path(f"/dev/shm/{name}")
+    for path in (tmp_file, shm_file):
+        path.write_text(probe.SECRET)
+        path.chmod(0o666)
+    block.give(block.path)
+    with (
+        socket.socket(socket.AF_UNIX) as named,
+        socket.socket(socket.AF_UNIX) as abstract,
+        socket.create_server(("127.0.0.1", 0)) as tcp,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
+        _segment() as key,
+    ):
+        named.bind(os.fsencode(f"/proc/self/fd/{os.open(state, os.O_RDONLY)}/socket"))
+        abstract.bind(f"\0{name}")
+        for listener in (named, abstract):
+            listener.listen(10)
+        (state / "socket").chmod(0o777)
+        udp.bind(("127.0.0.1", 0))
+        threading.Thread(target=_answer_tcp, args=(tcp,), daemon=True).start()
+        threading.Thread(target=_answer_udp, args=(udp,), daemon=True).start()
+        process = subprocess.Popen(
+            [block.python, probe.__file__, probe.MARK],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={"SECRET": probe.SECRET, "PATH": os.environ["PATH"]},
+            **block.credentials(),
+        )
+        assert process.stdout is not None
+        pid, address = map(int, process.stdout.readline().split())
+        targets: probe.Targets = {
+            "state": str(state),
+            "other_bucket": str(folders["other"]),
+            "own_bucket": str(folders["own"]),
+            "other_job": str(folders["job"]),
+            "attempt": "",
+            "site": str(block.site),
+            "node": str(block.node),
+            "home_file": str(home / "secret"),
+            "tmp_file": str(tmp_file),
+            "shm_file": str(shm_file),
+            "victim": pid,
+            "victim_address": address,
+            "supervisor": process.pid,
+            "socket": str(state / "socket"),
+            "abstract": name,
+            "tcp": tcp.getsockname()[1],
+            "udp": udp.getsockname()[1],
+            "shm_key": key,
+        }
+        made = Surroundings(targets, process)
+        yield made
+        made.close()
+
+
+class _segment:
+    """A System V segment with the secret in it."""
+
+    def __enter__(self) -> int:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        key = int.from_bytes(os.urandom(3), "big") + 1
+        self._number = self._libc.shmget(key, 4096, 0o1666)
+        self._libc.shmat.restype = ctypes.c_void_p
+        ctypes.memmove(self._libc.shmat(self._number, None, 0), probe.SECRET.encode(), len(probe.SECRET))
+        return key
+
+    def __exit__(self, *exc: object) -> None:
+        self._libc.shmctl(self._number, 0, None)
+
+
+def _answer_tcp(listener: socket.socket) -> None:
+    while True:
+        try:
+            connection = listener.accept()[0]
+        except OSError:
+            return
+        with connection:
+            connection.sendall(probe.SECRET.encode())
+
+
+def _answer_udp(listener: socket.socket) -> None:
+    while True:
+        try:
+            _, sender = listener.recvfrom(100)
+            listener.sendto(probe.SECRET.encode(), sender)
+        except OSError:
+            return
+
+
+def _probe(block: Cellblock, surroundings: Surroundings, level: str) -> dict[str, bool]:
+    spec = block.spec(f"probe_{level}", Path(probe.__file__).read_text())
+    targets = {**surroundings.targets, "attempt": str(spec.folder)}
+    spec = replace(spec, args=(json.dumps(targets),), writable=(block.home.buckets / "own",))
+    lines = block.run(spec, level)
+    [line] = [line for line in lines if line.startswith("PROBE ")] or [""]
+    assert line, lines
+    found: dict[str, bool] = json.loads(line.removeprefix("PROBE "))
+    assert len(found) == len(probe.WAYS)
+    return found
+
+
+def test_no_way_leads_out_of_the_full_level(block: Cellblock, surroundings: Surroundings) -> None:
+    inside = _probe(block, surroundings, "full")
+    assert {name for name, succeeded in inside.items() if succeeded} - probe.NETWORK_WAYS == set()
+
+
+def test_without_a_sandbox_the_same_ways_succeed(block: Cellblock, surroundings: Surroundings) -> None:
+    outside = _probe(block, surroundings, "none")
+    expected = set(probe.WAYS) - probe.MACHINE_WAYS - (probe.ROOT_WAYS if block.user else set())
+    assert {name for name, succeeded in outside.items() if not succeeded} & expected == set()
+
+
+@pytest.mark.skipif(not landlock.version(), reason="the kernel has no Landlock")
+def test_landlock_alone_hides_what_files_hold(block: Cellblock, surroundings: Surroundings) -> None:
+    found = _probe(block, surroundings, "landlock")
+    hidden = {name for name in probe.WAYS if name.startswith(("read ", "write ", "list ", "run a hidden", "truncate"))}
+    hidden -= {"read /etc/shadow", "read the machine's /dev/shm"}  # root owns the one, and all share the other
+    assert {name for name in hidden if found[name]} == set()
+    assert found["stat a hidden file"], "as the page says of this level"
+
+
+# -- what must work
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "number"),
+    [
+        ("raise SystemExit(7)", 7, None),
+        ("os.kill(os.getpid(), signal.SIGTERM)", None, signal.SIGTERM),
+        ("os.kill(os.getpid(), signal.SIGKILL)", None, signal.SIGKILL),
+        ("os.abort()", None, signal.SIGABRT),
+    ],
+)
+def test_the_supervisor_sees_how_the_replica_ended(
+    block: Cellblock, end: str, code: int | None, number: int | None
+) -> None:
+    spec = block.spec("ends", f"import os, signal\n{end}\n")
+    block.start(spec, "full")
+    exited = eventually(
+        lambda: [event for event in block.events(spec) if event["event"] == "replica_exited"], lambda events: events
+    )
+    assert (exited[0]["code"], exited[0]["signal"]) == (code, number)
+
+
+WRITES = """
+import glob, multiprocessing, os, pathlib, subprocess, sys, tempfile
+from multiprocessing import shared_memory
+
+def double(number):
+    return 2 * number
+
+if __name__ == "__main__":
+    home = os.path.expanduser("~")
+    for folder in (os.getcwd(), "/tmp", "/var/tmp", "/dev/shm", home, tempfile.gettempdir(), sys.argv[1]):
+        pathlib.Path(folder, "mine").write_text("x")
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        print("POOL", pool.map(double, [1, 2]))
+    memory = shared_memory.SharedMemory(create=True, size=8)
+    memory.close()
+    memory.unlink()
+    multiprocessing.Lock()
+    print("PROCESSES", len(glob.glob("/proc/[0-9]*")) < 10, os.getpid(), os.getpgrp() == os.getpid())
+    print("PROGRAMS", subprocess.run(["sh", "-c", "exit 3"]).returncode, os.path.exists("/etc/passwd"))
+    print("PTY", os.isatty(os.openpty()[1]))
+"""
+
+
+def test_a_trainer_finds_what_it_needs_and_files_have_one_owner(block: Cellblock) -> None:
+    bucket = block.home.buckets / "own"
+    bucket.mkdir(parents=True)
+    (block.path / "account" / "of-the-user").touch()
+    spec = block.spec("writes", WRITES, str(bucket))
+    lines = block.run(replace(spec, writable=(bucket,)), "full")
+    assert "POOL [2, 4]" in lines, lines
+    assert "PROCESSES True 2 True" in lines
+    assert "PROGRAMS 3 True" in lines
+    assert "PTY True" in lines
+    assert "The sandbox has the level full." in lines
+    assert {path.stat().st_uid for path in (bucket / "mine", spec.folder / "work" / "mine")} == {
+        block.user or os.geteuid()
+    }
+    assert not (block.path / "account" / "mine").exists()
+    assert not (spec.folder / "private").exists(), "it is removed with the job's end"
+
+
+GOODBYE = """
+import signal, sys, time
+def leave(number, frame):
+    print("goodbye", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, leave)
+print("ready", flush=True)
+while True:
+    time.sleep(0.01)
+"""
+
+
+def test_signals_reach_the_replica_itself(block: Cellblock) -> None:
+    spec = block.spec("signals", GOODBYE)
+    block.start(spec, "full")
+    eventually(lambda: block.lines(spec), lambda lines: "ready" in lines)
+    send_command(spec.folder, b"kill master-replica-0 %d\n" % signal.SIGSTOP)
+    samples = spec.folder / "samples.jsonl"
+    eventually(lambda: records(samples)[-1:], lambda last: bool(last) and last[0].get("state") == "T")
+    send_command(spec.folder, b"kill master-replica-0 %d\n" % signal.SIGCONT)
+    send_command(spec.folder, b"cancel\n")
+    assert block.end(spec)["outcome"] == "CANCELLED"
+    assert "goodbye" in block.lines(spec)
+
+
+def test_a_replica_dies_with_its_supervisor(block: Cellblock) -> None:
+    code = "import os, time\nfor _ in range(2):\n    os.fork()\nos.setsid() if os.getpid() != 2 else None\n"
+    spec = block.spec("dies", code + "os.write(1, b'ready\\n')\ntime.sleep(600)\n")
+    block.start(spec, "full")
+    eventually(lambda: block.lines(spec), lambda lines: lines.count("ready") == 4)
+    started = block.events(spec)[0]
+    for name in ("reaper", "pid"):
+        os.kill(started[name], signal.SIGKILL)
+    mark = f"{spec.folder}".encode()
+    eventually(lambda: [pid for pid in _pids() if mark in _environ(pid)], lambda left: not left)
+
+
+def _pids() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+
+
+def _environ(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+HANGS = "import time\n\ndef stuck_here():\n    time.sleep(600)\n\nprint('ready', flush=True)\nstuck_here()\n"
+
+
+def test_a_replica_that_hangs_is_reported_with_its_stack(block: Cellblock) -> None:
+    spec = replace(block.spec("hangs", HANGS), hang_timeout_s=1.0)
+    tool = Path(sys.executable).with_name("py-spy")
+    block.start(spec, "full", py_spy=str(shutil.copy(tool, block.path / "py-spy")))
+    hung = eventually(
+        lambda: [event for event in block.events(spec) if event["event"] == "replica_hung"], lambda events: events
+    )
+    [thread] = hung[0]["stack"]
+    assert thread["name"] == "MainThread"
+    assert "stuck_here" in str(thread["frames"]), hung
+    send_command(spec.folder, b"cancel\n")
+    block.end(spec)
+
+
+AGAIN = """
+import os, signal
+if not os.path.exists("/tmp/before"):
+    open("/tmp/before", "w").close()
+    os.kill(os.getpid(), signal.SIGKILL)
+print("AGAIN", os.path.exists("/tmp/before"))
+"""
+
+
+def test_a_restarted_replica_keeps_its_tmp(block: Cellblock) -> None:
+    assert "AGAIN True" in block.run(block.spec("again", AGAIN), "full")
+
+
+LINKS = """
+import os, signal, sys
+os.rename(sys.argv[1], "/tmp/moved")
+os.symlink(sys.argv[2], sys.argv[1])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_link_that_a_replica_leaves_leads_its_next_start_nowhere(block: Cellblock) -> None:
+    """The next start mounts folders below `/tmp` again. It must not follow a link there, outside of the sandbox."""
+    target = block.path / "target"
+    target.mkdir()
+    parts = block.path.parts
+    if parts[:2] != ("/", "tmp"):
+        pytest.skip("the folder of the tests is not in /tmp")
+    spec = block.spec("links", LINKS, f"/tmp/{parts[2]}", str(target))
+    block.start(spec, "full")
+    ended = block.end(spec)
+    assert ended["outcome"] == "FAILED"
+    assert "its sandbox can't be set up" in ended["failure"]["message"], ended
+    assert list(target.iterdir()) == []
+
+
+def test_a_warm_start_is_in_the_sandbox_too(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.create()
+    sandbox = Sandbox(home=home, level=SandboxCheck(home, "auto").result())
+    python = Path(sys.executable)
+    engine = LocalEngine(home, Path("uv"), {python: ("decimal",)}, sandbox=sandbox)
+    with cellblock(tmp_path / "block", user=0) as block, closing(engine.warm):
+        code = "import os, sys\nprint('IN', os.getpid(), 'decimal' in sys.modules, os.path.exists(sys.argv[1]))\n"
+        started = []
+        for name in ("first", "second"):
+            spec = block.spec(name, code, str(home.warm))
+            spec = replace(spec, env={"PYTHONPATH": str(block.site)})  # as the warm process has it
+            engine.warm.prepare(python)
+            eventually(lambda: engine.warm.is_ready(python))
+            engine.launch(spec)
+            block.end(spec)
+            assert "IN 2 True False" in block.lines(spec), block.lines(spec)
+            started.append(block.events(spec)[0]["start"])
+        assert started == ["warm", "warm"]
+
+
+# -- levels
+
+
+def test_the_level_is_found_by_trying_it(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.create()
+    found = SandboxCheck(home, "auto").result()
+    assert found.level == "full", found
+    assert [path.name for path in home.path.iterdir()] == []
+    off = SandboxCheck(home, "none").result()
+    assert off.level == "none"
+    assert "turns it off" in off.note
+
+
+@pytest.mark.parametrize(
+    ("level", "setting", "refused"),
+    [
+        ("landlock", "full", True),
+        ("none", "landlock", True),
+        ("landlock", "landlock", False),
+        ("full", "landlock", False),
+        ("none", "auto", False),
+    ],
+)
+def test_a_level_below_the_setting_is_refused(level: str, setting: str, refused: bool) -> None:
+    found = SandboxLevel(level=level, reason="Operation not permitted at /proc")
+    if not refused:
+        require(found, setting)
+        return
+    with pytest.raises(CannotProceedError, match=r"Operation not permitted at /proc.*max_user_namespaces"):
+        require(found, setting)
