@@ -43,6 +43,7 @@ def test_a_compressed_body_is_unpacked(server: RunningServer) -> None:
         (gzip.compress(b" " * (11 << 20)), "gzip", 413, "larger than"),
         (zlib.compress(b"{}"), "deflate", 400, "Send it as it is, or with gzip"),
     ],
+    ids=["none", "cut", "more", "bomb", "deflate"],  # the bytes of gzip hold the time
 )
 def test_a_wrong_one_is_refused(server: RunningServer, body: bytes, coding: str, status: int, words: str) -> None:
     answer = send(server, "POST", MODELS, body, content_encoding=coding)
