@@ -145,6 +145,7 @@ class RunningServer:
     With an `environment`, it is a process of its own: variables may be read when a module is imported.
     """
 
+    defaults: Mapping[str, Any] = {"port": 0, "tls_port": 0, "gs_in_trainers": "trainshed", "sandbox": "none"}
     crash_at = ""  #: the crash point of the next start, as `TRAINSHED_CRASH_AT` has it; its hits go to `hits`
 
     def __init__(
@@ -152,8 +153,7 @@ class RunningServer:
     ) -> None:
         self.home = home
         self._environment = dict(environment or {})
-        defaults = {"port": 0, "tls_port": 0, "gs_in_trainers": "trainshed", "sandbox": "none"}
-        self._settings = defaults | dict(settings or {})
+        self._settings = {**self.defaults, **(settings or {})}
         self._process: subprocess.Popen[bytes] | _ForkedServer | None = None
         self.info: dict[str, Any] = {}
 
@@ -273,7 +273,9 @@ class RunningServer:
 
 
 class MeasuredServer(RunningServer):
-    """A server as users start it, for benchmarks: a new interpreter, and answers that nobody checks."""
+    """A server as users start it, for benchmarks: a new interpreter, a sandbox, and answers that nobody checks."""
+
+    defaults: Mapping[str, Any] = {"port": 0, "tls_port": 0, "gs_in_trainers": "trainshed"}
 
     def _launch(self, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "trainshed.cli", "serve"]
