@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from trainshed.domain.jobs.queue_order import QueuedJob
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.errors import AlreadyExistsError, UnavailableError, WriteConflictError
-from trainshed.store.database import Database, Transaction
+from trainshed.store.database import Database, Rider, Transaction
 from trainshed.store.jobs import JobStore
 from trainshed.testing.fakes.queues import job_queue
 
@@ -63,9 +63,9 @@ class Failing:
     moment: str = ""
 
     @contextmanager
-    def write(self) -> Iterator[Transaction]:
+    def write(self, *, riders: Sequence[Rider] | None = None) -> Iterator[Transaction]:
         moment, self.moment = self.moment, ""
-        with Database.write(self.database) as tx:
+        with Database.write(self.database, riders=riders) as tx:
             yield tx
             if moment == "before":
                 raise UnavailableError("The connection was lost.")

@@ -110,7 +110,11 @@ def test_the_first_version_is_the_default_until_another_is_chosen(shell: Shell, 
     assert "description: twice\n" in chosen
     assert ask(shell, line) == 6.0
     out, said = shell("models", "rollback", line)
-    assert (out, said) == ("", "The default version of model [line] is [v1].\n")
+    assert (out, said) == (
+        "",
+        "This will take back the last change of what answers for model [line].\n\n"
+        "Do you want to continue (Y/n)?  \nThe default version of model [line] is [v1].\n",
+    )
     assert ask(shell, line) == 3.0
 
 

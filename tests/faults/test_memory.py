@@ -44,11 +44,19 @@ def memory_group() -> Iterator[Path]:
     eventually(folder.rmdir, lambda _: True, retry_on=OSError)  # until its last process is gone
 
 
+@pytest.fixture
+def open_server(tmp_path: Path) -> Iterator[RunningServer]:
+    """A server without a sandbox: its trainers can move to a control group."""
+    server = RunningServer(tmp_path / "home").start()
+    yield server
+    server.close()
+
+
 @pytest.mark.fault("F29")
 def test_the_replica_dies_alone_and_the_job_says_that_it_was_memory(
-    server: RunningServer, memory_group: Path, tmp_path: Path
+    open_server: RunningServer, memory_group: Path, tmp_path: Path
 ) -> None:
-    jobs = Submitter(server, "hungry", tmp_path)
+    jobs = Submitter(open_server, "hungry", tmp_path)
     gang = {"scaleTier": "CUSTOM", "masterType": "n1-standard-4", "workerType": "n1-standard-4", "workerCount": "1"}
     jobs.submit("hungry", HUNGRY, args=[str(memory_group / "cgroup.procs")], **gang)
     failed = jobs.wait("hungry", {"FAILED"})

@@ -155,7 +155,7 @@ PREDICT = json.dumps({"jobId": "p1", "predictionInput": PREDICTION | {"inputPath
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
-        ("POST", f"/v1/projects/{PROJECT}/jobs", PREDICT, 400),
+        pytest.param("POST", f"/v1/projects/{PROJECT}/jobs", PREDICT, 400, marks=pytest.mark.soak),  # 40 s
         ("DELETE", f"/storage/v1/b/{BUCKET}", None, 409),
     ],
     ids=["checks of the inputs of a job", "deletes of a bucket"],
