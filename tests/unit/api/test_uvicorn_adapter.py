@@ -311,7 +311,7 @@ async def _trickle(path: bytes, pieces: int) -> bytes:
             headers += b"\r\nauthorization: Bearer x"
         writer.write(b"POST %b HTTP/1.1\r\n%b\r\n\r\n" % (path, headers))
         for _ in range(pieces):
-            if reader.at_eof():
+            if reader.at_eof() or reader.exception() is not None:  # closed, or reset since bytes were on their way
                 break
             writer.write(b"x")
             await asyncio.sleep(0.02)
