@@ -15,8 +15,6 @@ import socket
 import ssl
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -32,6 +30,7 @@ from trainshed.api.acceptor import Acceptor
 from trainshed.api.app import Api
 from trainshed.api.listener import listener_config
 from trainshed.api.ml.fast_path import FastPath
+from trainshed.api.shutdown import Shutdown
 from trainshed.api.unread_responses import UnreadResponses
 from trainshed.api.uvicorn_adapter import Listener, installed_versions, unknown_versions
 from trainshed.backup.restore import finish_restore, refuse_empty_database, refuse_lost_database
@@ -59,8 +58,6 @@ from trainshed.wiring.sandbox import begin_sandbox
 LOG = logging.getLogger("trainshed.server")
 MIN_FREE_BYTES = 1 << 20  #: in the state folder, for a start
 MAX_LOG_BYTES = 16 << 20  #: of the server's own log, before it is rotated
-SHUTDOWN_GRACE_S = 35.0  #: from the first signal to the end of the process, whatever its threads do
-AT_ONCE_GRACE_S = 2.0  #: from the second one
 UNSENT_BYTES = 128 << 10  #: of a connection, that the kernel takes before it can send them
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
@@ -347,27 +344,16 @@ async def _run(
     ]
     if proxy is not None and interception is not None:
         acceptors.append(Acceptor(interception.listener, endpoints.tunnels, proxy.protocol))
-    stopping = 0
-    deadline = ExitDeadline()
-
-    def stop() -> None:
-        nonlocal stopping
-        stopping += 1
-        deadline.set(SHUTDOWN_GRACE_S if stopping == 1 else AT_ONCE_GRACE_S)
-        for acceptor in acceptors:
-            acceptor.stop()
-        for server in (plain, secure):
-            server.stop(at_once=stopping > 1)
-
+    shutdown = Shutdown(acceptors, (plain, secure))
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop)
+        asyncio.get_running_loop().add_signal_handler(number, shutdown.begin)
     with application.running():
         async with asyncio.TaskGroup() as group:
             for server in (plain, secure):
                 group.create_task(server.serve(sockets=[]))  # it accepts nothing itself
-            while not (plain.is_ready and secure.is_ready) and not stopping:
+            while not (plain.is_ready and secure.is_ready) and not shutdown.signals:
                 await asyncio.sleep(0.01)
-            if not stopping:
+            if not shutdown.signals:
                 for acceptor in acceptors:
                     acceptor.start()
             gc.freeze()  # what exists now stays, and the event loop need not stop for the collector to traverse it
@@ -375,30 +361,6 @@ async def _run(
             ready()
         if proxy is not None:
             await proxy.close()
-
-
-class ExitDeadline:
-    """Ends the process when its time is over. A thread that blocks can keep neither the event loop nor an exit up."""
-
-    def __init__(self, end: Callable[[int], object] = os._exit) -> None:
-        self._end = end
-        self._lock = threading.Lock()
-        self._deadline: float | None = None
-
-    def set(self, seconds: float) -> None:
-        """End the process after `seconds`, unless an earlier end is set. Returns immediately."""
-        with self._lock:
-            deadline = time.monotonic() + seconds
-            if self._deadline is not None and self._deadline <= deadline:
-                return
-            self._deadline = deadline
-        threading.Thread(target=self._wait, args=(seconds,), name="exit-deadline", daemon=True).start()
-
-    def _wait(self, seconds: float) -> None:
-        time.sleep(seconds)
-        threads = sorted(thread.name for thread in threading.enumerate() if not thread.daemon)
-        LOG.warning("server.exit_forced after_s=%g threads=%s", seconds, ",".join(threads))
-        self._end(1)
 
 
 def _fast_path(app: Api, info: ServerInfo) -> FastPath | None:

@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from trainshed.api.shutdown import SHUTDOWN_GRACE_S
 from trainshed.config import Home
-from trainshed.server import SHUTDOWN_GRACE_S
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.testing.eventually import eventually
@@ -245,7 +245,7 @@ def test_a_server_with_stuck_threads_ends_within_its_grace(tmp_path: Path) -> No
 #: A process with a thread that never ends, as a system call on a dead disk would be.
 HANGS = """
 import signal, sys, threading
-from trainshed.server import ExitDeadline
+from trainshed.api.shutdown import ExitDeadline
 threading.Thread(target=threading.Event().wait).start()
 deadline, told = ExitDeadline(), threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: told.set())
