@@ -15,9 +15,11 @@ from xdist.scheduler import LoadFileScheduling
 
 from trainshed.runtimes.catalogue import DEFAULT_RUNTIME
 from trainshed.store import sqlite
+from trainshed.store.database import Database
 from trainshed.testing import cache
 from trainshed.testing.budget import StepTime, order, summary, work_unit
 from trainshed.testing.clusters.containers import Docker, Podman
+from trainshed.testing.fakes.databases import migrated_database
 from trainshed.testing.processes.postgresql import Postgresql, running_postgresql
 from trainshed.testing.processes.servers import RunningServer
 
@@ -40,6 +42,14 @@ os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 sqlite.BUSY_TIMEOUT_S = 90.0
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    """An empty database with all tables."""
+    database = migrated_database(tmp_path / "state.db")
+    yield database
+    database.close()
 
 
 @pytest.fixture(scope="session")

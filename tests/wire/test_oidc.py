@@ -18,7 +18,6 @@ from trainshed.services.access.tokens import Tokens
 from trainshed.services.access.users import Users
 from trainshed.store.database import Database
 from trainshed.store.tokens import TokenStore, UserStore
-from trainshed.testing.fakes.databases import migrated_database
 from trainshed.testing.processes.openid import OpenIdProvider, PersonWithBrowser
 from trainshed.testing.processes.servers import RunningServer
 
@@ -48,13 +47,6 @@ def settings_of(provider: OpenIdProvider) -> OidcSettings:
 def provider() -> Iterator[OpenIdProvider]:
     with OpenIdProvider(CALLBACK) as running:
         yield running
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    database = migrated_database(tmp_path / "state.db")
-    yield database
-    database.close()
 
 
 @pytest.fixture

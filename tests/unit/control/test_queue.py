@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,20 +26,12 @@ from trainshed.store.jobs import JobStore
 from trainshed.store.slot_usage import SlotUsageStore
 from trainshed.testing.contracts.engines import FakeEngine
 from trainshed.testing.fakes.attempts import attempt_folder, attempt_spec
-from trainshed.testing.fakes.databases import migrated_database
 
 INSERT = sa.text(
     "insert into jobs (project, id, body, labels, state, priority, attempt, runtime, engine, created_us, order_us, "
     "generation) values ('p', :id, '{\"trainingInput\":{}}', '{}', 'QUEUED', 1, 0, '', 'local', 1, :n, 1)"
 )
 POLICY = QueuePolicy(half_life_s=3600.0, max_passed_over_s=600.0)
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    database = migrated_database(tmp_path / "state.db")
-    yield database
-    database.close()
 
 
 def gang(job: Job) -> GangRequest:

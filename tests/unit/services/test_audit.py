@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -17,7 +15,6 @@ from trainshed.store.audit import AuditStore
 from trainshed.store.database import Database
 from trainshed.store.group_commit import GroupCommit
 from trainshed.testing.eventually import eventually
-from trainshed.testing.fakes.databases import migrated_database
 
 MINUTE = 60_000_000
 EVERYTHING = AuditSearch(project=ALL_PROJECTS)
@@ -29,13 +26,6 @@ class Clock:
 
     def __call__(self) -> int:
         return self.now
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    database = migrated_database(tmp_path / "state.db")
-    yield database
-    database.close()
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,19 +17,11 @@ from trainshed.services.jobs.search import JobSearch, JobSearchRequest, gang_tex
 from trainshed.store.database import Database
 from trainshed.store.job_search import JobSearchStore
 from trainshed.store.jobs import JobStore
-from trainshed.testing.fakes.databases import migrated_database
 
 JOB = Job(project="shed", id="j0", workload=Training.parse({"pythonModule": "trainer.task"}), created_us=1_000_000)
 
 PREDICTS = BatchPrediction.parse({"inputPaths": ["gs://b/in"], "outputPath": "gs://b/out", "dataFormat": "JSON"})
 TYPES = {f"{role}Type": "n1-standard-4" for role in ("master", "worker", "parameterServer", "evaluator")}
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    opened = migrated_database(tmp_path / "state.db")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

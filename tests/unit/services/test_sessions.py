@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from trainshed.errors import ResourceExhaustedError, UnauthenticatedError
@@ -12,7 +9,6 @@ from trainshed.services.access.sessions import CODE_TTL_S, SESSION_TTL_S, Browse
 from trainshed.services.access.tokens import OWNER, Tokens
 from trainshed.store.database import Database
 from trainshed.store.tokens import Token, TokenStore
-from trainshed.testing.fakes.databases import migrated_database
 
 SECOND = 1_000_000
 
@@ -28,13 +24,6 @@ class Clock:
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    database = migrated_database(tmp_path / "state.db")
-    yield database
-    database.close()
 
 
 @pytest.fixture

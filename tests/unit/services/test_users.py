@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,14 +13,6 @@ from trainshed.services.access.tokens import OWNER, Tokens
 from trainshed.services.access.users import Users
 from trainshed.store.database import Database
 from trainshed.store.tokens import TokenStore, UserStore
-from trainshed.testing.fakes.databases import migrated_database
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    database = migrated_database(tmp_path / "state.db")
-    yield database
-    database.close()
 
 
 @pytest.fixture
