@@ -268,8 +268,8 @@ def measure_beside(
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS + FLOODS, ids=lambda kind: kind.name)
 def test_two_thousand_sockets_slow_nobody_down(tmp_path: Path, kind: Kind) -> None:
-    """The bound is three times the larger of two values: that of the same server before and after the attack, and that
-    of another server, which nobody attacks, at the same time. On a machine with nothing else to do they are the same.
+    """Callers wait at most three times as long as before and after the attack. Another server, which nobody attacks, is
+    called in the same moments: it shows what the machine alone does to the figure.
 
     During a flood, callers that have a connection are measured.
     """
@@ -298,8 +298,8 @@ def test_two_thousand_sockets_slow_nobody_down(tmp_path: Path, kind: Kind) -> No
     faults = sum(status >= 500 for status in (*ramp[0].statuses, *during[0].statuses))
     record("F60", case=kind.name, runs=1, counts={"5xx": faults}, hours=(time.monotonic() - began) / 3600)
     assert {*ramp[0].statuses, *during[0].statuses} == {200}
-    for calls, beside in (ramp, during):
-        assert calls.p99 < 3 * max(quiet.p99, beside.p99)
+    for calls, _ in (ramp, during):
+        assert calls.p99 < 3 * quiet.p99
 
 
 def cpu_time(server: RunningServer) -> float:
