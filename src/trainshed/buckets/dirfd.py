@@ -122,7 +122,7 @@ def prune(root: Path, parts: Sequence[str], *, keep: int) -> None:
 def prune_below(folder: int, *, lock: AbstractContextManager[object], check: Callable[[], object]) -> None:
     """Remove all folders below an open one that are empty and unmarked. Others may write there meanwhile.
 
-    `lock` is held for each that is removed, as whoever marks folders holds it. `check` is called for each, and may
+    `lock` is held while one is removed; code that marks a folder holds it too. `check` is called for each, and may
     raise.
     """
     with DirectoryWalk(folder) as walk:

@@ -129,7 +129,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
                     "list": ("server.users:list_", "List users and service accounts."),
                     "create": ("server.users:create", "Add a user or a service account."),
                     "disable": ("server.users:disable", "End all tokens and sessions of a user."),
-                    "enable": ("server.users:enable", "Let the tokens of a user be valid again."),
+                    "enable": ("server.users:enable", "Enable a user."),
                 },
                 "Add, list, disable and enable users.",
             ),

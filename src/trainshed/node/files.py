@@ -76,7 +76,7 @@ def next_data(fd: int, offset: int) -> int:
 
 
 def remove_folder(path: str) -> None:
-    """Remove a folder with all that is in it, as far as that can be removed. It need not exist."""
+    """Remove a folder and its contents. What can't be removed stays; a missing folder is no error."""
     if os.path.isdir(path):
         import shutil  # late: most jobs have nothing to remove
 

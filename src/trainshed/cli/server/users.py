@@ -65,7 +65,7 @@ def disable(name: str, quiet: bool) -> None:
 @click.command(cls=Command)
 @click.argument("name")
 def enable(name: str) -> None:
-    """Let the tokens of a user be valid again, as far as they are not expired or revoked.
+    """Enable a user. Tokens that are neither expired nor revoked are valid again.
 
     \b
     Example:

@@ -91,7 +91,7 @@ class Mounter:
         return [(path, source, attributes) for path, (source, attributes) in by_depth]
 
     def _make_points(self) -> None:
-        """Make what is mounted on, as far as it is in a folder of the sandbox's own: mapped, that has another owner."""
+        """Create the mount points inside the sandbox's own folders, before these are mapped to another owner."""
         own = {path: source for path, source, _ in self._ordered if source and source != path}
         for path, source, _ in self._ordered:
             outer = [folder for folder in own if path != folder and view.is_below(path, [folder])]

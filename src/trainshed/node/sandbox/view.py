@@ -58,7 +58,7 @@ def own_interpreter() -> str:
 
 
 def linked_files() -> list[str]:
-    """Files that those in /etc are links to, as far as they are elsewhere."""
+    """Files outside the system folders to which links in /etc point."""
     targets = [os.path.realpath(path) for path in _LINKED_FILES if os.path.islink(path)]
     return [path for path in targets if os.path.isfile(path) and not is_below(path, SYSTEM_FOLDERS)]
 

@@ -51,7 +51,7 @@ class Users:
         return user_body(self._get(name))
 
     def enable(self, name: str) -> dict[str, Any]:
-        """Let the tokens of a user be valid again, as far as they are not expired or revoked. Idempotent."""
+        """Enable a user: tokens that are neither expired nor revoked are valid again. Idempotent."""
         self._get(name)
         self._store.enable(name)
         self._tokens.forget_cached()

@@ -290,7 +290,7 @@ def model_scenario(world: World, name: str) -> Scenario:
 
 
 def version_scenario(world: World, name: str) -> Scenario:
-    """A version is created, made the default and deleted, as far as it goes."""
+    """A version is created, made the default and deleted, up to the first step that fails."""
     deployer = world.deployer
     path = f"{deployer.path}/versions/{name}"
     fields = {"name": name, "deploymentUri": world.version["deploymentUri"], **world.routine}
@@ -431,7 +431,7 @@ def _run(world: World, running: Scenario, recover: Callable[[], None]) -> None:
 
 
 def check_answers(world: World) -> None:
-    """A step that is slow fails nothing, and a full disk is told as such."""
+    """A slow step fails nothing, and a full disk is reported as a full disk."""
     if world.action == DELAY:
         assert [status for status in world.statuses if status >= 400] == []
     if world.action == ENOSPC:
