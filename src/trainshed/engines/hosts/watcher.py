@@ -220,12 +220,14 @@ class HostWatcher:
         return 0.0
 
     def _handle(self, events: list[tuple[selectors.SelectorKey, int]]) -> None:
+        # The wakeup is read before the list: a host that is added in between leaves its own byte for the next step.
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wakeup_r, 1024)
         while self._added:
             self._register(self._added.pop())
         changed = False
         for key, _ in events:
             if key.data is None:
-                os.read(self._wakeup_r, 1024)
                 continue
             host, has_exited = key.data
             changed = True
