@@ -12,6 +12,7 @@ from trainshed.attempts.journal import HangRecord, RestartRecord
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.jobs.workload import Workload
+from trainshed.domain.tuning.search import SearchRequest, SearchResult
 from trainshed.runtimes.resolution import RuntimeChoice
 
 
@@ -104,6 +105,16 @@ class DeploymentControl(Protocol):
 
     def log_tail(self, project: str, model: str, version: str) -> str:
         """Return the last output of the version's first host."""
+
+
+class Suggester(Protocol):
+    """Finds the next points of hyperparameter searches. Thread-safe."""
+
+    def suggest(self, request: SearchRequest) -> SearchResult:
+        """Return the next points. Blocks for some seconds at most.
+
+        Never fails: returns the next low-discrepancy points if the search process ends or is slow.
+        """
 
 
 class ReplicaKiller(Protocol):
