@@ -1,4 +1,4 @@
-"""ParameterSpec spaces: scales, samples, conditional children, points and their texts."""
+"""Parameter spaces: scales, samples, conditional children, points and their texts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from trainshed.domain.tuning.scales import Scale, from_unit, to_unit
-from trainshed.domain.tuning.space import ChildParameter, ParameterSpec, ParameterKind, Point, Space, point_key
+from trainshed.domain.tuning.space import ChildParameter, ParameterKind, ParameterSpec, Point, Space, point_key
 from trainshed.errors import InvalidArgumentError
 
 RATE = ParameterSpec(name="rate", kind=ParameterKind.DOUBLE, minimum=1e-4, maximum=1.0, scale=Scale.LOG)

@@ -1,4 +1,4 @@
-"""ParameterSpec spaces: what a search may choose, its points, and the text of their values.
+"""Parameter spaces: what a search may choose, its points, and the text of their values.
 
 A parameter may have children, which exist only where it has certain values. So a space is a forest, and a point has the
 values of the parameters that are active in it.
