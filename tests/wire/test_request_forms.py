@@ -79,6 +79,7 @@ def test_only_a_post_can_be_another_method(server: RunningServer) -> None:
 
 def test_a_token_in_the_url_is_valid_and_in_no_log(server: RunningServer) -> None:
     assert ask(server.url, "GET", f"{MODELS}?access_token={server.token}").status == 200
+    assert ask(server.url, "GET", f"{MODELS}?oauth_token={server.token}").status == 200
     assert ask(server.url, "GET", f"{MODELS}?access_token=wrong").status == 401
     wrong = {"authorization": "Bearer wrong"}
     assert ask(server.url, "GET", f"{MODELS}?access_token={server.token}", headers=wrong).status == 401

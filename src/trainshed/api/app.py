@@ -16,6 +16,7 @@ from starlette.types import Scope as AsgiScope
 
 from trainshed.api import logging as log_routes
 from trainshed.api.console import assets, oidc, sessions, tensorboards
+from trainshed.api.discovery import routes as discovery_routes
 from trainshed.api.http import audit, auth, cookies
 from trainshed.api.http.method_override import override_method
 from trainshed.api.http.open_routes import is_open
@@ -76,6 +77,7 @@ ROUTES: tuple[Route, ...] = (
     *storage_objects.ROUTES,
     *storage_uploads.ROUTES,
     *storage_batch.ROUTES,
+    *discovery_routes.ROUTES,
 )
 
 
@@ -136,6 +138,10 @@ class Api:
         if trail.changes or response.status_code >= 400:
             audit.record(self._services.audit, trail, request, response.status_code)
         return response
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        return self._router.routes
 
     def openapi(self) -> bytes:
         """Return the OpenAPI document of the routes."""

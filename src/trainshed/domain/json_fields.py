@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -83,50 +84,67 @@ def upper_case(value: object, path: str) -> str:
     return string(value, path).upper()
 
 
-def enum(name: str, *words: str) -> FieldReader:
-    """A reader of one of these words, which are in upper case. Case does not matter: clients write `custom` too."""
+@dataclass(frozen=True, slots=True)
+class EnumReader:
+    """Reads one of these words, which are in upper case. Case does not matter: clients write `custom` too."""
 
-    def read(value: object, path: str) -> str:
+    name: str
+    words: tuple[str, ...]
+
+    def __call__(self, value: object, path: str) -> str:
         word = value.upper() if isinstance(value, str) else value
-        if word not in words:
-            raise wrong_value(
-                path, f"type.googleapis.com/google.cloud.ml.v1.{name}", value, f"one of {', '.join(words)}"
-            )
+        if word not in self.words:
+            kind = f"type.googleapis.com/google.cloud.ml.v1.{self.name}"
+            raise wrong_value(path, kind, value, f"one of {', '.join(self.words)}")
         return str(word)
 
-    return read
+
+def enum(name: str, *words: str) -> EnumReader:
+    return EnumReader(name, words)
 
 
-def repeated(reader: FieldReader) -> FieldReader:
-    def read(value: object, path: str) -> list[Any]:
+@dataclass(frozen=True, slots=True)
+class RepeatedReader:
+    """Reads a list, each item with `item`."""
+
+    item: FieldReader
+
+    def __call__(self, value: object, path: str) -> list[Any]:
         if not isinstance(value, list):
             raise wrong_value(path, "repeated", value, "a list")
-        return [reader(item, f"{path}[{number}]") for number, item in enumerate(value)]
-
-    return read
+        return [self.item(item, f"{path}[{number}]") for number, item in enumerate(value)]
 
 
-def message(fields: Mapping[str, FieldReader]) -> FieldReader:
-    """A reader of objects with exactly these fields, named in camelCase. Null counts as missing."""
-    field_names = {name: name for name in fields} | {snake(name): name for name in fields}
+def repeated(reader: FieldReader) -> RepeatedReader:
+    return RepeatedReader(reader)
 
-    def read(value: object, path: str) -> dict[str, Any]:
+
+class MessageReader:
+    """Reads objects with exactly these fields, named in camelCase. Null counts as missing."""
+
+    def __init__(self, fields: Mapping[str, FieldReader]) -> None:
+        self.fields = fields
+        self._names = {name: name for name in fields} | {snake(name): name for name in fields}
+
+    def __call__(self, value: object, path: str) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise wrong_value(path, "message", value, "an object")
-        if unknown := [key for key in value if key not in field_names]:
+        if unknown := [key for key in value if key not in self._names]:
             raise unknown_names(unknown, path)
         result: dict[str, Any] = {}
         for key, item in value.items():
-            name = field_names[key]
+            name = self._names[key]
             if name in result:
                 raise InvalidArgumentError(
                     f"Invalid value at '{path}': {name} is given twice, as {name} and as {snake(name)}.", field=path
                 )
             if item is not None:
-                result[name] = fields[name](item, f"{path}.{snake(name)}" if path else snake(name))
+                result[name] = self.fields[name](item, f"{path}.{snake(name)}" if path else snake(name))
         return result
 
-    return read
+
+def message(fields: Mapping[str, FieldReader]) -> MessageReader:
+    return MessageReader(fields)
 
 
 def unknown_names(names: list[str], path: str) -> InvalidArgumentError:

@@ -101,7 +101,7 @@ class PolicyChange:
     etag: str  #: empty: overwrite unconditionally
 
 
-_SET_POLICY_REQUEST = f.message(
+SET_POLICY_REQUEST = f.message(
     {
         "policy": f.message(
             {
@@ -123,7 +123,7 @@ def read_change(body: Mapping[str, Any], kind: ResourceKind) -> PolicyChange:
 
     Raises `InvalidArgumentError`, which names the field, if it is invalid or not offered.
     """
-    request = _SET_POLICY_REQUEST(body, "")
+    request = SET_POLICY_REQUEST(body, "")
     if "policy" not in request:
         raise InvalidArgumentError("The policy is missing.", field="policy")
     policy = request["policy"]
@@ -186,7 +186,7 @@ def _member(member: str, field: str) -> str:
         raise InvalidArgumentError(str(exc), field=field) from None
 
 
-_TEST_PERMISSIONS_REQUEST = f.message({"permissions": f.repeated(f.string)})
+TEST_PERMISSIONS_REQUEST = f.message({"permissions": f.repeated(f.string)})
 
 
 def read_permissions(body: Mapping[str, Any], kind: ResourceKind) -> list[str]:
@@ -194,7 +194,7 @@ def read_permissions(body: Mapping[str, Any], kind: ResourceKind) -> list[str]:
 
     Raises `InvalidArgumentError` for one that the kind does not have.
     """
-    permissions: list[str] = _TEST_PERMISSIONS_REQUEST(body, "").get("permissions", [])
+    permissions: list[str] = TEST_PERMISSIONS_REQUEST(body, "").get("permissions", [])
     for permission in permissions:
         if permission not in kind.permissions:
             raise InvalidArgumentError(

@@ -18,11 +18,17 @@ _REGIONAL_ML = re.compile(r"[a-z]{2,20}-[a-z]{2,20}\d{1,2}-ml\.googleapis\.com")
 PATTERN = "|".join((*map(re.escape, sorted(NAMES)), _REGIONAL_ML.pattern))
 _TOKEN_PATHS = {_WWW: ("/oauth2/v3/token", "/oauth2/v4/token"), _OAUTH: ("/token",)}
 _STORAGE_API = (
+    "/$discovery/",
     "/storage/v1/",
     "/upload/storage/v1/",
     "/download/storage/v1/",
     "/resumable/upload/storage/v1/",
     "/batch/storage/v1",
+)
+_ML_DISCOVERY = "/discovery/v1/apis/ml/v1/rest"
+#: public objects that are the discovery document of the ml API, which older clients and samples read
+_DISCOVERY_OBJECTS = frozenset(
+    {"/cloud-ml/discovery/ml_v1_discovery.json", "/caip-optimizer-public/api/ml_public_google_rest_v1.json"}
 )
 
 
@@ -40,6 +46,8 @@ def rewrite_path(name: str, target: str) -> str:
     path, separator, query = target.partition("?")
     if path in _TOKEN_PATHS.get(name, ()):
         return f"/token{separator}{query}"
+    if name == _STORAGE and path in _DISCOVERY_OBJECTS:
+        return f"{_ML_DISCOVERY}{separator}{query}"
     if name == _STORAGE and not path.startswith(_STORAGE_API):
         bucket, _, object_name = path[1:].partition("/")
         if bucket and object_name:

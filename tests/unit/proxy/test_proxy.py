@@ -190,6 +190,13 @@ def test_what_concerns_the_connection_alone_is_not_passed_on() -> None:
         ("storage.googleapis.com", "/upload/storage/v1/b/x/o", "/upload/storage/v1/b/x/o"),
         ("storage.googleapis.com", "/batch/storage/v1", "/batch/storage/v1"),
         ("storage.googleapis.com", "/b1", "/b1"),
+        ("storage.googleapis.com", "/$discovery/rest?version=v1", "/$discovery/rest?version=v1"),
+        ("storage.googleapis.com", "/cloud-ml/discovery/ml_v1_discovery.json", "/discovery/v1/apis/ml/v1/rest"),
+        (
+            "storage.googleapis.com",
+            "/caip-optimizer-public/api/ml_public_google_rest_v1.json",
+            "/discovery/v1/apis/ml/v1/rest",
+        ),
         ("ml.googleapis.com", "/v1/projects/p/jobs", "/v1/projects/p/jobs"),
     ],
 )

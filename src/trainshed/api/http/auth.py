@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from trainshed.services.registry import Services
 
 _NUMBER = re.compile(r"[0-9]{6,18}", re.ASCII)  #: of a project
+#: query parameters that hold a token
+TOKEN_PARAMETERS = ("access_token", "oauth_token")
 ANONYMOUS = Principal(user="anonymous", project=ALL_PROJECTS, role=Role.OWNER)
 
 
@@ -91,8 +93,10 @@ def bearer_token(request: Request) -> str:
     Raises `UnauthenticatedError` if there is none.
     """
     headers = request.headers.getlist("authorization")
-    if not headers and (in_url := request.query_params.get("access_token")):
-        return in_url
+    if not headers:
+        for name in TOKEN_PARAMETERS:
+            if in_url := request.query_params.get(name):
+                return in_url
     if len(headers) > 1:
         raise UnauthenticatedError("This request has more than one Authorization header. Send one.")
     scheme, _, token = "".join(headers).partition(" ")

@@ -8,6 +8,7 @@ from trainshed.api.http.routing import Route
 from trainshed.domain.iam import Access
 
 _TENSORBOARD = "The key in the URL is the credential."
+_DISCOVERY = "What the APIs are, the same on every server; clients ask before they have a token."
 
 #: method and path -> why it is open
 OPEN_ROUTES: Mapping[tuple[str, str], str] = {
@@ -25,6 +26,9 @@ OPEN_ROUTES: Mapping[tuple[str, str], str] = {
     ("POST", "/tensorboard/{key}/{path*}"): _TENSORBOARD,
     ("OPTIONS", "/tensorboard/{key}/{path*}"): _TENSORBOARD,
     ("GET", "/healthz"): "Health, without names.",
+    ("GET", "/discovery/v1/apis"): _DISCOVERY,
+    ("GET", "/discovery/v1/apis/{api}/{version}/rest"): _DISCOVERY,
+    ("GET", "/$discovery/rest"): _DISCOVERY,
     ("GET", "/trainshed/v1/openapi.json"): "The OpenAPI document, the same on every server.",
 }
 #: open routes that check a credential and give another one; each success and each failure is recorded

@@ -26,6 +26,7 @@ _STANDARD = frozenset(
         "alt",
         "fields",
         "key",
+        "oauth_token",
         "prettyPrint",
         "quotaUser",
         "uploadType",

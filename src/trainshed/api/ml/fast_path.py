@@ -58,7 +58,7 @@ class FastPath:
 
     def remember(self, scope: Scope, target: PredictTarget) -> None:
         """Remember the URL and the Host of a request that the route has accepted. A URL with a token is not kept."""
-        if b"access_token" in scope["query_string"]:
+        if any(name in scope["query_string"] for name in (b"access_token", b"oauth_token")):
             return
         for cache in (self._targets, self._hosts):
             if len(cache) >= MAX_REMEMBERED:

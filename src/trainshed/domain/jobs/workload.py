@@ -27,7 +27,7 @@ _OUTPUT_FIELDS = (
     "trainingOutput",
 )
 
-_JOB = f.message(
+JOB = f.message(
     {
         "etag": f.string,
         "jobId": f.string,
@@ -53,7 +53,7 @@ def read_job(body: Mapping[str, Any], machines: MachineTypes = STANDARD) -> JobR
 
     Raises `InvalidArgumentError`, which names the field, if the job cannot run here.
     """
-    fields = _JOB(body, "job")
+    fields = JOB(body, "job")
     if "jobId" not in fields:
         raise InvalidArgumentError("The job has no id. Give it one, such as mnist_1.", field="job.job_id")
     job_id = names.job_id(fields["jobId"])
@@ -78,7 +78,7 @@ def _read_workload(fields: Mapping[str, Any], machines: MachineTypes) -> Workloa
 
 def read_job_patch(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Read the Job of a patch request. Unknown names are rejected; fields outside the mask are not checked."""
-    fields: Mapping[str, Any] = _JOB(body, "job")
+    fields: Mapping[str, Any] = JOB(body, "job")
     return fields
 
 

@@ -153,7 +153,7 @@ def model_body(model: Model, default: Version | None, *, last_use_us: int | None
     return body
 
 
-_MODEL = f.message(
+MODEL = f.message(
     {
         "defaultVersion": f.anything,
         "description": f.string,
@@ -170,7 +170,7 @@ _BODY_FIELDS = ("description", "regions", "onlinePredictionLogging", "onlinePred
 
 def read_model(body: Mapping[str, Any], project: str, *, now_us: int) -> Model:
     """Read the model of a create request. Raises `InvalidArgumentError`, which names the field, if it is invalid."""
-    fields = _MODEL(body, "model")
+    fields = MODEL(body, "model")
     if not fields.get("name"):
         raise InvalidArgumentError("The model has no name. Give it one, such as mnist.", field="model.name")
     name = names.model_name(fields["name"])
@@ -205,7 +205,7 @@ def check_size(body: Mapping[str, Any], *, field: str) -> None:
 
 def read_model_patch(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Read the Model of a patch request. Unknown names are rejected; fields outside the mask are not checked."""
-    fields: Mapping[str, Any] = _MODEL(body, "model")
+    fields: Mapping[str, Any] = MODEL(body, "model")
     return fields
 
 

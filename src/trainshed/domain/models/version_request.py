@@ -71,7 +71,7 @@ _OUTPUT_FIELDS = (
     "lastUseTime",
     "state",
 )
-_VERSION = f.message(dict(_VERSION_FIELDS) | dict.fromkeys(_OUTPUT_FIELDS, f.anything))
+VERSION = f.message(dict(_VERSION_FIELDS) | dict.fromkeys(_OUTPUT_FIELDS, f.anything))
 _FIELDS_OUTSIDE_BODY = ("name", "labels", "etag", *_OUTPUT_FIELDS)  #: not stored in the body
 
 
@@ -90,7 +90,7 @@ def read_version(body: Mapping[str, Any]) -> VersionRequest:
 
     Raises `InvalidArgumentError` or `UnimplementedError`, which name the field, if it cannot be served here.
     """
-    fields = _VERSION(body, "version")
+    fields = VERSION(body, "version")
     if not fields.get("name"):
         raise InvalidArgumentError("The version has no name. Give it one, such as v1.", field="version.name")
     name = names.version_name(fields["name"])
@@ -111,7 +111,7 @@ def read_version(body: Mapping[str, Any]) -> VersionRequest:
 
 def read_version_patch(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Read the Version of a patch request. Unknown names are rejected; fields outside the mask are not checked."""
-    fields: Mapping[str, Any] = _VERSION(body, "version")
+    fields: Mapping[str, Any] = VERSION(body, "version")
     return fields
 
 
