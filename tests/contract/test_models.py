@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from trainshed.domain.models.model import Model
 from trainshed.domain.models.version import Version, VersionState
-from trainshed.domain.models.version_details import ServedModel, VersionDetails, VersionParity
+from trainshed.domain.models.version_details import BatchInvariance, ServedModel, VersionDetails, VersionParity
 from trainshed.domain.operations import EMPTY, Operation, OperationType, response
 from trainshed.domain.policies import Binding
 from trainshed.errors import AbortedError, AlreadyExistsError, DataLossError, FailedPreconditionError, NotFoundError
@@ -33,6 +33,7 @@ SERVED = ServedModel(
     loader="openvino",
     detail="OpenVINO 2026.1",
     batching=True,
+    invariance=BatchInvariance(difference=2e-7, rows=65, message="Requests are batched."),
     sample={"instances": [[0.5]]},
     signatures={"serving_default": {"inputs": {"x": {"dtype": "float32", "shape": [-1, 1]}}}},
     parity=VersionParity(difference=0.0, within=True, message="The answers are TensorFlow's."),

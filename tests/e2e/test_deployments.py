@@ -51,6 +51,25 @@ def test_a_saved_model_is_served_by_openvino_as_by_tensorflow(deployer: Deployer
     assert deployer.predict("again", [1.0, 0.0, 0.0]) == [answer]
 
 
+def test_an_ordinary_network_with_convolutions_is_batched_unless_it_is_to_be_exact(
+    deployer: Deployer, exported: Path
+) -> None:
+    uri = deployer.upload_folder(exported / "cnn", "cnn")
+    details = deployer.deploy("cnn", uri)
+    assert details["loader"] == "openvino"
+    assert details["batching"], details["invariance"]
+    invariance = details["invariance"]
+    assert invariance["rows"] == 65
+    assert 0 <= invariance["difference"] < 1e-5
+    assert invariance["message"].startswith("Requests are batched: 65 rows")
+    exact = deployer.deploy("cnn_exact", uri, servingOptions={"batching": "EXACT"})
+    assert exact["version"]["servingOptions"] == {"batching": "EXACT"}
+    assert exact["batching"] == (invariance["difference"] == 0)
+    single = deployer.deploy("cnn_single", uri, servingOptions={"batching": "OFF"})
+    assert not single["batching"]
+    assert single["invariance"]["message"] == "Requests are not batched: the version asks for that."
+
+
 def test_what_openvino_can_not_serve_tensorflow_serves(deployer: Deployer, exported: Path) -> None:
     uri = deployer.upload_folder(exported / "words", "words")
     details = deployer.deploy("words", uri)

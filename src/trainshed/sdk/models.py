@@ -75,7 +75,8 @@ class Models:
 
         Give `origin`, gs://BUCKET/FOLDER or a local folder, or `job`, whose newest export is used. The model is created
         if it is missing; without a `version` it is the next of v1, v2 and so on. `config` is a Version as in the API,
-        for fields without an argument; with a `container` in it neither is needed. Raises `TrainshedError`, with the
+        for fields without an argument, such as `{"servingOptions": {"batching": "EXACT"}}`; with a `container` in it
+        neither is needed. Raises `TrainshedError`, with the
         reason, if the version can't be served.
         """
         if (origin is None) == (job is None) and (origin is not None or "container" not in (config or {})):
@@ -173,6 +174,12 @@ class Model:
     def describe(self) -> dict[str, Any]:
         """Return the Model as in the API."""
         body: dict[str, Any] = self._context.client.call("GET", self._path)
+        return body
+
+    def details(self, version: str | None = None) -> dict[str, Any]:
+        """Return what serves a version, by default the default one: `loader`, `batching`, `invariance`, `hosts`."""
+        path = f"/trainshed{self._version_path(version or self.default)}"
+        body: dict[str, Any] = self._context.client.call("GET", path)
         return body
 
     def delete_version(self, version: str) -> None:

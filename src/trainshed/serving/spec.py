@@ -31,6 +31,7 @@ class ServingSpec:
     threads: int = 2  #: for the model
     memory_bytes: int = 0  #: RLIMIT_DATA; 0: no limit
     max_batch: int = 32  #: instances in one run of the model
+    batching: str = "auto"  #: `auto`, `exact` or `off`
     queue_limit: int = 256  #: pending requests
     body_limit: int = 10 << 20  #: bytes of one request
 

@@ -131,6 +131,7 @@ def test_later_variables_may_refer_to_earlier_ones_and_all_words_to_all() -> Non
         ({"runtimeVersion": "2.21"}, "version.runtime_version"),
         ({"predictionClass": "a.B", "packageUris": ["gs://b/p.tar.gz"]}, "version.package_uris"),
         ({"explanationConfig": {"sampledShapleyAttribution": {}}}, "version.explanation_config"),
+        ({"servingOptions": {"batching": "EXACT"}}, "version.serving_options"),
     ],
 )
 def test_what_can_not_be_served_is_refused_by_name(body: dict[str, Any], field: str) -> None:

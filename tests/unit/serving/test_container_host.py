@@ -115,6 +115,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def test_bodies_are_passed_on_as_they_are(started: Any) -> None:
     host = started()
     said = host.heard()
+    assert said["invariance"]["message"] == "Requests are not batched: the container gets each as it came."
     assert (said["loader"], said["detail"], said["batching"]) == ("container", "the container example (abc)", False)
     host.send(1, b'{"instances": [1, {"a": "b"}]}')
     assert host.receive() == (1, 200, b'{"predictions": [1, {"a": "b"}]}')

@@ -99,6 +99,8 @@ def test_it_says_that_it_is_ready_and_answers(started: Any) -> None:
         "sample": None,
         "signatures": {},
     }
+    message = "Requests are not batched: there is no sample request to check the model with."
+    assert host.said["invariance"] == {"difference": None, "rows": 0, "message": message}
     assert host.said["detail"].startswith("wordy.Model on Python")
     assert host.said["load_s"] > 0
     assert host.ask({"instances": ["a", 1], "deep": {"er": [1]}}) == (

@@ -86,6 +86,18 @@ class ParityBody(TypedDict):
     message: str
 
 
+class InvarianceBody(TypedDict):
+    """How answers in batches compare with answers alone."""
+
+    difference: Annotated[
+        float | None,
+        "The greatest, relative to the largest magnitude of its output; null if not measured.",
+        Example(2e-7),
+    ]
+    rows: Annotated[int, "That were compared.", Example(65)]
+    message: Annotated[str, "Whether requests are batched, and why not if not."]
+
+
 class SampleBody(TypedDict):
     """The body of a predict request, as Google has it."""
 
@@ -120,6 +132,7 @@ class VersionDetailsBody(TypedDict):
     loader: NotRequired[Annotated[str, Example("openvino")]]
     detail: NotRequired[Annotated[str, "The loader, in words."]]
     batching: NotRequired[Annotated[bool, "Whether requests are put into batches.", Example(True)]]
+    invariance: NotRequired[InvarianceBody | None]
     parity: NotRequired[Annotated[ParityBody | None, Example(None)]]
     site: NotRequired[Annotated[str, "The folder of the version's own packages; empty without."]]
     size: NotRequired[Annotated[int, "Bytes of its files.", Example(1_200_000)]]

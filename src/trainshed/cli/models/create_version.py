@@ -123,6 +123,13 @@ def _explanation_options(command: F) -> F:
     "`engine`. Sets that label of the version.",
 )
 @scaling_options
+@click.option(
+    "--batching",
+    type=WordChoice("auto", "exact", "off"),
+    metavar="MODE",
+    help="auto: batch requests if answers stay the same but for rounding. exact: only if to the last bit. off: never. "
+    "Default: auto.",
+)
 @click.option("--prediction-class", metavar="MODULE.CLASS", help="A class of yours that does the predictions.")
 @click.option(
     "--package-uris", type=Names(), metavar="FILE,...", help="Packages with that class: gs:// names or local archives."

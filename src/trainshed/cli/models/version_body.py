@@ -14,6 +14,7 @@ from trainshed.errors import InvalidArgumentError
 CREATABLE = (
     *("autoScaling", "container", "deploymentUri", "description", "framework", "labels", "machineType"),
     *("manualScaling", "packageUris", "predictionClass", "pythonVersion", "routes", "runtimeVersion", "serviceAccount"),
+    "servingOptions",
 )
 #: the fields of a config file for `versions update`
 CHANGEABLE = ("autoScaling", "description", "manualScaling", "requestLoggingConfig")
@@ -65,6 +66,8 @@ def version_body(version: str, *, flags: Mapping[str, Any], config: Mapping[str,
     if scaling := scaling_of(flags):
         body.pop("manualScaling", None)
         body["autoScaling"] = {**(config.get("autoScaling") or {}), **scaling}
+    if flags["batching"] is not None:
+        body["servingOptions"] = {**(config.get("servingOptions") or {}), "batching": flags["batching"].upper()}
     body |= _container(flags, config)
     labels = {**(config.get("labels") or {}), **(flags["labels"] or {})}
     if flags["engine"] is not None:

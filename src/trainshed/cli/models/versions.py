@@ -72,7 +72,7 @@ def list_(model: str, project: str | None, page_size: int, uri: bool, format: st
 @click.option("--log", is_flag=True, help="Also show the end of its log.")
 @format_option
 def describe(version: str, model: str, project: str | None, log: bool, format: str | None) -> None:
-    """Show one version. What serves it, and how its answers compare to TensorFlow's own, is said on stderr.
+    """Show one version. What serves it, how its answers compare to TensorFlow's, and whether it batches is on stderr.
 
     \b
     Example:
@@ -97,6 +97,8 @@ def detail_lines(details: dict[str, Any], *, log: bool = False) -> list[str]:
         lines.append(f"Served by {details['detail']}{location}.")
     if parity := details.get("parity"):
         lines.append(parity["message"] if parity["within"] else f"Not served by OpenVINO. {parity['message']}")
+    if invariance := details.get("invariance"):
+        lines.append(invariance["message"])
     for host in details.get("hosts", ()):
         size = f", {host['memoryBytes'] / 1e6:.0f} MB" if host.get("memoryBytes") else ""
         location = f"at {host['address']}" if host.get("address") else f"process {host['pid']}"

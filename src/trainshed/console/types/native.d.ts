@@ -148,6 +148,13 @@ declare namespace Api {
     address: string;
   }
 
+  /** How answers in batches compare with answers alone. */
+  interface Invariance {
+    difference: number | null;
+    rows: number;
+    message: string;
+  }
+
   /** How many jobs there are. Those that are prepared or cancelled count as running. */
   interface JobCounts {
     queued: number;
@@ -690,6 +697,7 @@ declare namespace Api {
     loader?: string;
     detail?: string;
     batching?: boolean;
+    invariance?: Invariance | null;
     parity?: Parity | null;
     site?: string;
     size?: number;

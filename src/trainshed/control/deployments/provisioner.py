@@ -190,6 +190,7 @@ class VersionProvisioner:
             runtime=version.runtime,
             machine=str(version.body.get("machineType", "")),
             threads=self.resources.cpus,
+            batching=version.batching,
             body_limit=self.resources.body_limit,
         )
         return self.resources.shared(spec, rules.desired_hosts(version.nodes, awake=True))

@@ -102,6 +102,11 @@ class Version:
         return int(self.body.get("autoScaling", {}).get("minNodes", 1))
 
     @property
+    def batching(self) -> str:
+        """`auto`, `exact` or `off`: how equal answers must be for requests to be batched."""
+        return str(self.body.get("servingOptions", {}).get("batching", "AUTO")).lower()
+
+    @property
     def request_logging(self) -> RequestLogging | None:
         config = self.body.get("requestLoggingConfig", {})
         share = float(config.get("samplingPercentage", 0))

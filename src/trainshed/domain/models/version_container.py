@@ -31,6 +31,7 @@ ROUTES = f.message({"health": f.string, "predict": f.string})
 #: fields that an image replaces
 _PROVIDED_BY_IMAGE = (
     *("explanationConfig", "framework", "packageUris", "predictionClass", "pythonVersion", "runtimeVersion"),
+    "servingOptions",
 )
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _PATH = re.compile(r"/[!-~]{0,2000}")

@@ -23,12 +23,26 @@ class VersionParity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchInvariance:
+    """A comparison of answers in batches with answers alone."""
+
+    difference: float | None  #: the greatest, relative to the largest magnitude of its output; None if not measured
+    rows: int  #: that were compared
+    message: str  #: whether requests are batched, and why not if not
+
+    @classmethod
+    def parse(cls, body: Mapping[str, Any]) -> Self:
+        return cls(difference=body["difference"], rows=body["rows"], message=body["message"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
     """The model of a version as its first host loaded it. Its fields are stored, and shown by the native API."""
 
     loader: str
     detail: str = ""  #: the framework and its release, for people
-    batching: bool = False  #: whether the model is batch-invariant
+    batching: bool = False  #: whether requests are batched
+    invariance: BatchInvariance | None = None  #: why, and what was measured
     sample: Mapping[str, Any] | None = None  #: the sample request; None if the files have none and none can be made
     signatures: Mapping[str, Any] = field(default_factory=dict)  #: by name; empty for models without any
     parity: VersionParity | None = None  #: None if TensorFlow was not asked
@@ -38,11 +52,12 @@ class ServedModel:
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> Self:
-        parity = body.get("parity")
+        parity, invariance = body.get("parity"), body.get("invariance")
         return cls(
             loader=body["loader"],
             detail=body.get("detail") or "",
             batching=bool(body.get("batching")),
+            invariance=BatchInvariance.parse(invariance) if invariance else None,
             sample=body.get("sample"),
             signatures=body.get("signatures") or {},
             parity=VersionParity.parse(parity) if parity else None,

@@ -59,6 +59,7 @@ _VERSION_FIELDS: Mapping[str, f.FieldReader] = {
     "routes": ROUTES,
     "runtimeVersion": f.string,
     "serviceAccount": f.string,
+    "servingOptions": f.message({"batching": f.enum("ServingOptions.Batching", "AUTO", "EXACT", "OFF")}),  # our own
 }
 
 #: written by the server only; values from clients are ignored, as Google does

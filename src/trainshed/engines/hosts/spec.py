@@ -44,6 +44,7 @@ class HostSpec:
     threads: int
     memory_bytes: int = 0  #: 0: no limit
     max_batch: int = 32
+    batching: str = "auto"  #: `auto`, `exact` or `off`
     queue_limit: int = 256
     body_limit: int
     engine: str = LOCAL_ENGINE  #: where it runs
@@ -72,6 +73,7 @@ def render(spec: HostSpec, socket_path: Path, container: Mapping[str, Any] | Non
         "threads": spec.threads,
         "memory_bytes": spec.memory_bytes,
         "max_batch": spec.max_batch,
+        "batching": spec.batching,
         "queue_limit": spec.queue_limit,
         "body_limit": spec.body_limit,
     }

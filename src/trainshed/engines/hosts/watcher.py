@@ -33,10 +33,12 @@ _READY_FIELDS: Mapping[str, Any] = {  #: types of the fields of a ready message
     "loader": str,
     "detail": str,
     "batching": bool,
+    "invariance": dict,
     "sample": dict | None,
     "signatures": dict,
     "load_s": int | float,
 }
+_INVARIANCE_FIELDS: Mapping[str, Any] = {"difference": int | float | None, "rows": int, "message": str}
 
 
 class HostPhase(StrEnum):
@@ -176,7 +178,16 @@ def _check_ready(message: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("loader", "detail"):
         if len(message[name]) > _NAME_MAX_CHARS:
             raise ValueError(f"{name} is longer than {_NAME_MAX_CHARS} characters")
+    _check_fields("invariance", message["invariance"], _INVARIANCE_FIELDS)
     return {name: message[name] for name in _READY_FIELDS}
+
+
+def _check_fields(name: str, value: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+    """Raise `ValueError` unless the value has exactly these fields, of these types and not too long."""
+    if value.keys() != kinds.keys() or not all(isinstance(value[field], kind) for field, kind in kinds.items()):
+        raise ValueError(f"{name} is {str(value)[:40]!r}")
+    if len(value["message"]) > _MESSAGE_MAX_CHARS:
+        raise ValueError(f"{name} is longer than {_MESSAGE_MAX_CHARS} characters")
 
 
 class HostWatcher:

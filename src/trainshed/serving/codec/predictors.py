@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import BadOutputsError, ModelRunError, ServingError
 from ..loaders.base import InstanceModel, Model, TensorModel
@@ -38,6 +39,9 @@ class Predictor(Protocol):
 
         A `ServingError` applies to all of them.
         """
+
+    def outputs(self, requests: Sequence[Any]) -> Mapping[str, NDArray[Any]]:
+        """Like `run`, but returns arrays by name, with one row for each instance of all requests."""
 
     def takes_text(self, signature: str) -> bool:
         """Whether a line of text is an instance by itself. An empty signature is the default."""
@@ -89,21 +93,23 @@ class TensorPredictor:
         return numeric.read_lines(lines) if numeric is not None else None
 
     def predictions(self, requests: Sequence[TensorRequest]) -> list[Any]:
-        first = requests[0]
         count = sum(request.count for request in requests)
         if not count:
             return []
+        values = columns(self.outputs(requests), count)
+        return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+
+    def outputs(self, requests: Sequence[TensorRequest]) -> dict[str, NDArray[Any]]:
+        first = requests[0]
         inputs = first.inputs
         if len(requests) > 1:
             inputs = {name: np.concatenate([request.inputs[name] for request in requests]) for name in inputs}
         try:
-            outputs = self._model.run(first.signature, inputs)
+            return self._model.run(first.signature, inputs)
         except ServingError:
             raise
         except Exception as exc:
             raise ModelRunError(f"Exception during running the graph: {exc or type(exc).__name__}") from exc
-        values = columns(outputs, count)
-        return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
 
 
 def _split_responses(requests: Sequence[PredictorRequest], predictions: list[Any]) -> list[bytes]:
@@ -154,6 +160,12 @@ class InstancePredictor:
     def read_lines(self, lines: Sequence[bytes], signature: str) -> None:
         return None
 
+    def outputs(self, requests: Sequence[InstanceRequest]) -> dict[str, NDArray[Any]]:
+        predictions = self.predictions(requests)
+        if predictions and all(isinstance(each, dict) and each.keys() == predictions[0].keys() for each in predictions):
+            return {str(name): _array([each[name] for each in predictions]) for name in predictions[0]}
+        return {"predictions": _array(predictions)}
+
     def predictions(self, requests: Sequence[InstanceRequest]) -> list[Any]:
         instances = [instance for request in requests for instance in request.instances]
         if not instances and self._model.merges:  # so that the result does not depend on the batch
@@ -169,3 +181,17 @@ class InstancePredictor:
                 f"The model answered with {len(predictions)} predictions to {len(instances)} instances."
             )
         return predictions
+
+
+def _array(values: list[Any]) -> NDArray[Any]:
+    """JSON values as an array: of numbers or strings if they all are and have one shape, else of objects."""
+    try:
+        array = np.asarray(values)
+    except ValueError:  # of different lengths
+        array = np.asarray(None)
+    if array.dtype.kind in "biufU":
+        return array
+    objects = np.empty(len(values), object)
+    for at, value in enumerate(values):
+        objects[at] = value
+    return objects

@@ -80,6 +80,11 @@ def _ready(container_spec: HostContainerSpec, load_s: float) -> dict[str, object
         "loader": "container",
         "detail": f"the container {container_spec.image}"[:200],
         "batching": False,
+        "invariance": {
+            "difference": None,
+            "rows": 0,
+            "message": "Requests are not batched: the container gets each as it came.",
+        },
         "sample": None,
         "signatures": {},
         "load_s": round(load_s, 3),

@@ -44,12 +44,12 @@ class Host:
         if spec.explanation:
             self._explainer = explainer(spec.explanation, model, spec.model_dir)
         self.sample: SampleRequest | None = find_sample(spec.model_dir, model)
-        self.batching = warm_up(self._predictor, self.sample, max_batch=spec.max_batch)
+        self.invariance = warm_up(self._predictor, self.sample, max_batch=spec.max_batch, batching=spec.batching)
         self._memory_trimmer = MemoryTrimmer()
         self._batcher = Batcher(
             max_batch=spec.max_batch,
             queue_limit=spec.queue_limit,
-            merges=self.batching,
+            merges=self.invariance.batching,
             idle=self._memory_trimmer.idle,
         )
         self._listener = ConnectionListener(

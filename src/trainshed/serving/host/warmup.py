@@ -2,52 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
 
 from ..codec.json_documents import write
 from ..codec.predictors import InstanceRequest, Predictor
 from ..codec.tensors import TensorRequest
+from .invariance import EXACT, OFF, Invariance, InvarianceCheck, Outputs, not_batched
 from .sample_request import SampleRequest, varied_inputs
 
-_BATCH_SIZES = (2, 3, 5, 8)  #: that are tried, besides the maximum
+VARIED_ROWS = 64  #: that are compared besides those of the sample
+_SAMPLE_ROWS_MAX = 32
 
 
-def warm_up(predictor: Predictor, sample: SampleRequest | None, *, max_batch: int) -> bool:
-    """Run the sample request. Returns whether requests may be batched.
+def warm_up(predictor: Predictor, sample: SampleRequest | None, *, max_batch: int, batching: str) -> Invariance:
+    """Run the sample request. Returns whether requests are batched.
 
-    They may if batches of several sizes give, byte for byte, the responses that each request gets alone. Returns False
-    without a sample. Raises what the model raises on the sample.
+    They are if the rows of the sample, and VARIED_ROWS like them, get the same answers in batches as alone: integers
+    and strings equal, floats within `TOLERANCE`. With `batching` EXACT, floats must be equal too. Raises what the model
+    raises on the sample.
     """
     if sample is None:
-        return False
-    request = predictor.read(write(sample.body))
+        return not_batched("there is no sample request to check the model with")
+    body = write(sample.body)
+    request = predictor.read(body)
     predictor.run([request])
-    sizes = sorted({size for size in (*_BATCH_SIZES, max_batch) if 1 < size <= max_batch})
-    singles = _singles(request, max_batch)
-    if not sizes or len(singles) < max_batch or singles[0].key != singles[1].key:
-        return False
-    alone = [predictor.run([single])[0] for single in singles]
-    return all(predictor.run(singles[:size]) == alone[:size] for size in sizes)
-
-
-def _singles(request: TensorRequest | InstanceRequest, count: int) -> Sequence[Any]:
-    """Requests of one instance each, like `request`. Numeric inputs are varied."""
-    if isinstance(request, InstanceRequest):
-        instances = request.instances
-        return [
-            InstanceRequest(instances=[instances[at % len(instances)]], others=request.others, key=request.key)
-            for at in range(count if instances else 0)
-        ]
-    if not request.count or not request.inputs:
-        return []
-    rows = varied_inputs(request.inputs, rows=count, seed=0)
-    return [
-        TensorRequest(
-            signature=request.signature,
-            inputs={name: array[at : at + 1] for name, array in rows.items()},
-            count=1,
-            key=request.key,
+    if batching == OFF:
+        return not_batched("the version asks for that")
+    if request.key != predictor.read(body).key:
+        return not_batched(
+            "code of your own gets one request at a time"
+            if isinstance(request, InstanceRequest)
+            else "its inputs or outputs have a first dimension of fixed length"
         )
-        for at in range(count)
-    ]
+    if max_batch < 2 or not request.count:
+        return not_batched("there is nothing to batch")
+    rows, alone = _answered_rows(predictor, request)
+    check = InvarianceCheck(run=predictor.outputs, exact=batching == EXACT, max_batch=max_batch)
+    return check.measure(rows, alone)
+
+
+def _answered_rows(predictor: Predictor, request: Any) -> tuple[list[Any], list[Outputs]]:
+    """The rows of the sample and variations of them, each with its outputs alone.
+
+    A variation that the model rejects is replaced by a row of the sample: it need not be valid.
+    """
+    rows = list(_rows(request))
+    alone = [predictor.outputs([row]) for row in rows]
+    count = len(rows)
+    for at, varied in enumerate(_variations(request)):
+        try:
+            outputs = predictor.outputs([varied])
+        except Exception:  # noqa: BLE001 - the model's own code
+            varied, outputs = rows[at % count], alone[at % count]
+        rows.append(varied)
+        alone.append(outputs)
+    return rows, alone
+
+
+def _rows(request: TensorRequest | InstanceRequest) -> Iterator[Any]:
+    """The rows of a request as requests of one row each."""
+    for at in range(min(request.count, _SAMPLE_ROWS_MAX)):
+        if isinstance(request, InstanceRequest):
+            yield _instance_request(request, request.instances[at])
+        else:
+            yield _tensor_request(request, {name: array[at : at + 1] for name, array in request.inputs.items()})
+
+
+def _variations(request: TensorRequest | InstanceRequest) -> Iterator[Any]:
+    if isinstance(request, InstanceRequest):
+        rng = np.random.default_rng(0)
+        for at in range(VARIED_ROWS):
+            yield _instance_request(request, _varied_instance(request.instances[at % request.count], rng))
+        return
+    varied = varied_inputs(request.inputs, rows=VARIED_ROWS, seed=0)
+    for at in range(VARIED_ROWS):
+        yield _tensor_request(request, {name: array[at : at + 1] for name, array in varied.items()})
+
+
+def _instance_request(request: InstanceRequest, instance: Any) -> InstanceRequest:
+    return InstanceRequest(instances=[instance], others=request.others, key=request.key)
+
+
+def _tensor_request(request: TensorRequest, inputs: dict[str, Any]) -> TensorRequest:
+    return TensorRequest(signature=request.signature, inputs=inputs, count=1, key=request.key)
+
+
+def _varied_instance(instance: Any, rng: np.random.Generator) -> Any:
+    """The instance with its floats nearer to zero. Integers may be categories, and stay."""
+    if isinstance(instance, dict):
+        return {name: _varied_instance(value, rng) for name, value in instance.items()}
+    if isinstance(instance, list):
+        return [_varied_instance(value, rng) for value in instance]
+    return instance * rng.random() if isinstance(instance, float) else instance

@@ -120,6 +120,19 @@ def save_digits(known):
         builder.add_meta_graph_and_variables(session, ["serve"], signatures)
         builder.save()
 
+def save_cnn(images, labels):
+    tf.keras.utils.set_random_seed(0)
+    network = tf.keras.Sequential([
+        tf.keras.Input((28, 28, 1)),
+        tf.keras.layers.Conv2D(8, 3, strides=2, activation="relu"),
+        tf.keras.layers.Conv2D(16, 3, strides=2, activation="relu"),
+        tf.keras.layers.Flatten(),
+        tf.keras.layers.Dense(10, activation="softmax"),
+    ])
+    network.compile("adam", "sparse_categorical_crossentropy")
+    network.fit(images.reshape(-1, 28, 28, 1), labels, batch_size=64, verbose=0)
+    tf.saved_model.save(network, str(root / "cnn"))
+
 known = LogisticRegression(max_iter=60, C=0.1).fit(read("images-idx3", 16, 784) / 255, read("labels-idx1", 8, 1)[:, 0])
 dense, words = Dense(), Words()
 plain, best = Scores(dense.weights.numpy()), Scores(tf.random.Generator.from_seed(7).normal([3, 5]))
@@ -131,6 +144,7 @@ for factor in (1, 2):
     times = Times(float(factor))
     save(f"times{{factor}}", times, times.line)
 save_digits(known)
+save_cnn(read("images-idx3", 16, 784) / 255, read("labels-idx1", 8, 1)[:, 0])
 table = np.random.RandomState(0).rand(60, 3)
 (root / "linear").mkdir()
 joblib.dump(LinearRegression().fit(table, table @ [1.0, 2.0, -3.0]), root / "linear" / "model.joblib")
@@ -148,7 +162,8 @@ def saved_models() -> Path:
 
     SavedModels that OpenVINO can serve: `dense`, which has the weights of `Scorer`, and `plain` too, without classes;
     `scores`; `times1` and `times2`, y = x and y = 2x; `digits`, which is linear, with the signatures of the MNIST
-    samples. One that it can not serve: `words`. Of scikit-learn and XGBoost: `linear` and `boosted`, a + 2b - 3c.
+    samples; `cnn`, an ordinary Keras network with convolutions. One that it can not serve: `words`. Of scikit-learn and
+    XGBoost: `linear` and `boosted`, a + 2b - 3c.
     `openvino` is a folder of more, for the loader of that name.
     """
     content = "\n".join((CATALOGUE[DEFAULT_RUNTIME].key, _PROGRAM))

@@ -79,11 +79,12 @@ function nothing(here) {
  * @param {Found} found
  */
 function rowOf(each, found) {
-  const { id, version, runtime, detail, parity, size, progress } = each;
+  const { id, version, runtime, detail, parity, batching, invariance, size, progress } = each;
   const memory = each.hosts.reduce((sum, host) => sum + host.memoryBytes, 0);
   const split = Object.keys(found.split).length > 0;
   return {
     ...{ id, version: { ...version, lastUseTime: undefined }, runtime, detail, parity, size, progress },
+    ...{ batching, invariance },
     hosts: each.hosts.length,
     memory: Math.round(memory / 1e6) * 1e6,
     share: split ? (found.split[id] ?? 0) : version.isDefault ? 100 : 0,
@@ -128,6 +129,7 @@ function factsOf(row) {
   return [
     h("span", null, servedBy(row, ", ")),
     parityLabel(row.parity),
+    batchingLabel(row),
     row.size === undefined ? null : h("span", null, bytes(row.size)),
     hostsWords(row),
     h("span", null, asked, row.errors ? h("span", { class: "bad" }, `, ${count(row.errors, "error")}`) : null),
@@ -152,6 +154,16 @@ function parityLabel(parity) {
   if (!parity.within) return h("span", { class: "warn", title: parity.message }, "OpenVINO answered otherwise");
   const words = parity.difference === 0 ? "equal to TensorFlow" : `within ${number(parity.difference)} of TensorFlow`;
   return h("span", { class: "good", title: parity.message, dataset: { testid: "parity" } }, words);
+}
+
+/** Whether requests are batched. @param {Row} row */
+function batchingLabel({ batching, invariance }) {
+  if (!invariance) return null;
+  return h(
+    "span",
+    { title: invariance.message, dataset: { testid: "batching" } },
+    batching ? "batches requests" : "one request at a time",
+  );
 }
 
 /** @param {Row} row */
@@ -197,6 +209,7 @@ async function showVersion(here, id) {
         ["Image", version.container ? h("code", null, version.container.image) : null],
         ["Served by", servedBy(found, " in ")],
         ["Compared", found.parity?.message],
+        ["Batching", found.invariance?.message],
         ["Size", found.size === undefined ? null : bytes(found.size)],
         ["Created", timeAgo(version.createTime)],
         ["Last asked", version.lastUseTime ? timeAgo(version.lastUseTime) : null],
