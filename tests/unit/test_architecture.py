@@ -36,6 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "backup": {"background", "config", "node", "state_lock", "store"},  # of node: the one extractor
     "buckets": {"config"},
     "runtimes": {"config"},
+    "search": set(),  # a process of its own, started by a module of engines
     "attempts": {"node", "serving"},  # the step parser; the readers of TFRecord and protocol buffers
     "artifacts": set(),
     "engines": {"background", "config", "node", "serving", "attempts", "artifacts"},
@@ -189,6 +190,13 @@ def test_ray_is_known_in_its_own_package_alone() -> None:
     assert [path for path in importers if not path.startswith("engines/ray/bridge/")] == []
     named = [relative(path) for path in MODULES if "ray" in path.stem.split("_")]
     assert [path for path in named if not path.startswith(("engines/ray/", "wiring/", "testing/clusters/"))] == []
+
+
+def test_the_server_does_not_import_numpy() -> None:
+    importers = [relative(path) for path in MODULES if any(name.split(".")[0] == "numpy" for name in imports(path))]
+    assert [path for path in importers if not path.startswith(("search/", "serving/", "testing/"))] == []
+    users = [relative(path) for path in MODULES if any(below(words, "search") for words in own_imports(path))]
+    assert [path for path in users if not path.startswith("search/")] == []
 
 
 UVICORN_ADAPTER = "api/uvicorn_adapter.py"

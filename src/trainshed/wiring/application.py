@@ -29,6 +29,7 @@ from trainshed.engines.local.hosts import LocalHostEngine
 from trainshed.engines.local.package_installer import PackageInstaller
 from trainshed.engines.local.reference_outputs import ReferenceOutputs
 from trainshed.engines.local.sandbox import Sandbox
+from trainshed.engines.local.search_process import SearchProcess
 from trainshed.engines.local.tensorboards import LocalTensorBoardLauncher
 from trainshed.engines.local.warm import WarmProcesses
 from trainshed.gateway.gateway import PredictionGateway
@@ -103,6 +104,7 @@ class Application:
     hosts: HostEngine
     machine: MachineMetrics
     ray: RayIntegration
+    searcher: SearchProcess
     end_orphans: Callable[[], None]  #: of jobs that the database does not know
 
     @contextmanager
@@ -142,6 +144,7 @@ class Application:
             self.hosts.close()
             self.ray.close()  # after `hosts.close`, which stops remote hosts through the bridge
             self.warm.close()
+            self.searcher.close()
             self.services.audit.close()
 
 
@@ -207,6 +210,7 @@ def build_application(
         hosts,
         core.machine,
         job_plane.ray,
+        core.searcher,
         partial(
             end_orphans, home.jobs, core.engine, core.jobs.keys, timeout_s=settings.grace_s + ORPHANS_END_TIMEOUT_S
         ),

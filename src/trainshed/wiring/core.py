@@ -18,6 +18,7 @@ from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.objects import ListQuery
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.engines.local.sandbox import Sandbox
+from trainshed.engines.local.search_process import SearchProcess
 from trainshed.errors import CannotProceedError
 from trainshed.runtimes.builds import EnvironmentDir
 from trainshed.runtimes.catalogue import CATALOGUE
@@ -55,6 +56,7 @@ class Core:
     engine: LocalEngine
     machine: MachineMetrics
     machines: MachineTypes
+    searcher: SearchProcess  #: of studies and of tuning jobs
 
 
 def build_core(home: Home, settings: Settings, database: Database, sandbox: Sandbox | None = None) -> Core:
@@ -94,6 +96,7 @@ def build_core(home: Home, settings: Settings, database: Database, sandbox: Sand
         ),
         machine=MachineMetrics(partial(sample_machine, home.path), cpus=cpus),
         machines=MachineTypes.read(home.file_settings().get("machines", {})),
+        searcher=SearchProcess(),
     )
 
 
