@@ -11,7 +11,7 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
       client_id: "trainshed",
       client_secret: "the secret of the client",
       redirect_uris: [redirectUri],
-      grant_types: ["authorization_code", "refresh_token"],
+      grant_types: ["authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code"],
     },
   ],
   claims: { openid: ["sub"], profile: ["preferred_username"], email: ["email"], groups: ["groups"] },
@@ -19,6 +19,7 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
     accountId: sub,
     claims: () => ({ sub, preferred_username: sub, groups: groups.get(sub) ?? [] }),
   }),
+  features: { deviceFlow: { enabled: true } },
   pkce: { required: () => true },
   cookies: { keys: ["for tests"] },
 });

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from subprocess import PIPE
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from trainshed.client.transport import Client
 from trainshed.domain.access.oidc import OidcSettings
-from trainshed.errors import PermissionDeniedError, UnauthenticatedError, UnavailableError
+from trainshed.domain.times import now_us
+from trainshed.errors import FailedPreconditionError, PermissionDeniedError, UnauthenticatedError, UnavailableError
 from trainshed.node.process.ports import free_ports
-from trainshed.services.access.oidc import OidcSignIn
+from trainshed.services.access.oidc import SIGN_IN_TTL_S, OidcSignIn
 from trainshed.services.access.oidc_provider import OidcProvider
 from trainshed.services.access.tokens import Tokens
 from trainshed.services.access.users import Users
@@ -22,6 +29,7 @@ from trainshed.testing.processes.openid import OpenIdProvider, PersonWithBrowser
 from trainshed.testing.processes.servers import RunningServer
 
 PROJECT = "course"
+TRAINSHED = Path(sys.executable).with_name("trainshed")
 GROUPS = [
     {"group": "students", "project": PROJECT, "role": "viewer"},
     {"group": "teachers", "project": PROJECT, "role": "editor"},
@@ -142,19 +150,115 @@ def test_a_session_outlives_a_provider_that_is_away_for_a_while(tokens: Tokens) 
         OidcSignIn(settings, OidcProvider(settings), tokens).start(redirect_uri=CALLBACK)
 
 
+class Clock:
+    """A clock that a test sets forward."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def __call__(self) -> int:
+        return now_us() + int(self.ahead_s * 1_000_000)
+
+
+def test_a_person_signs_a_command_line_in(provider: OpenIdProvider, tokens: Tokens) -> None:
+    provider.set_groups({"ida": ["teachers"], "jon": []})
+    settings, clock = settings_of(provider), Clock()
+    oidc = OidcSignIn(settings, OidcProvider(settings), tokens, clock=clock)
+    begun = oidc.start_device(project=PROJECT)
+    assert begun.code.user_code in begun.code.url_with_code
+    assert isinstance(oidc.finish_device(begun.handle), float), "asked too early"
+    clock.ahead_s += begun.code.interval_s
+    assert oidc.finish_device(begun.handle) == begun.code.interval_s, "nobody has signed in"
+    assert b"successful" in PersonWithBrowser("ida").open(begun.code.url_with_code)[2]
+    clock.ahead_s += begun.code.interval_s
+    session = oidc.finish_device(begun.handle)
+    assert isinstance(session, str)
+    ida = tokens.find(session)
+    assert ida is not None
+    assert (ida.user, ida.project, ida.role) == ("ida", PROJECT, "editor")
+    with pytest.raises(UnauthenticatedError, match="used before"):
+        oidc.finish_device(begun.handle)
+    provider.set_groups({"ida": []})
+    oidc.check()
+    assert tokens.find(session) is None
+
+
+def test_a_sign_in_of_a_command_line_expires_and_needs_a_role(provider: OpenIdProvider, tokens: Tokens) -> None:
+    provider.set_groups({"kim": []})
+    settings, clock = settings_of(provider), Clock()
+    oidc = OidcSignIn(settings, OidcProvider(settings), tokens, clock=clock)
+    expired, refused = oidc.start_device(), oidc.start_device()
+    PersonWithBrowser("kim").open(refused.code.url_with_code)
+    clock.ahead_s += refused.code.interval_s
+    with pytest.raises(PermissionDeniedError, match="No group of kim"):
+        oidc.finish_device(refused.handle)
+    clock.ahead_s += SIGN_IN_TTL_S
+    for handle in (expired.handle, refused.handle, "unknown"):
+        with pytest.raises(UnauthenticatedError, match="has expired"):
+            oidc.finish_device(handle)
+
+
+def write_settings(home: Path, provider: OpenIdProvider) -> None:
+    rows = "".join("[[oidc.groups]]\n" + "".join(f'{k} = "{v}"\n' for k, v in row.items()) for row in GROUPS)
+    home.mkdir()
+    (home / "config.toml").write_text(
+        f'[oidc]\nissuer = "{provider.issuer}"\nclient_id = "trainshed"\n'
+        f'client_secret = "the secret of the client"\n'
+        f'scopes = "openid profile groups offline_access"\n{rows}'
+    )
+
+
+def test_the_command_line_signs_in_and_out(provider: OpenIdProvider, tmp_path: Path) -> None:
+    provider.set_groups({"lea": ["teachers"]})
+    write_settings(tmp_path / "home", provider)
+    server = RunningServer(tmp_path / "home").start()
+    person = PersonWithBrowser("lea")
+    env = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("TRAINSHED_")},
+        "TRAINSHED_URL": server.url,
+        "TRAINSHED_HOME": str(tmp_path / "person"),
+    }
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([TRAINSHED, *arguments], env=env, capture_output=True, text=True, check=False)
+
+    try:
+        assert run("jobs", "list").returncode == 1, "no token yet"
+        with subprocess.Popen([TRAINSHED, "auth", "login", "--no-browser"], env=env, stderr=PIPE, text=True) as login:
+            assert login.stderr is not None
+            shown = [login.stderr.readline() for _ in range(3)]
+            code = shown[2].removeprefix("and type in the code ").rstrip(".\n")
+            person.open(f"{shown[1].strip()}?user_code={code}")
+            assert login.stderr.read() == f"Signed in to {server.url} as lea: editor of project {PROJECT}.\n"
+        token = run("auth", "print-access-token").stdout.strip()
+        assert (tmp_path / "person/sessions.json").stat().st_mode & 0o777 == 0o600
+        assert run("--project", PROJECT, "jobs", "list").returncode == 0
+        entries = server.call("GET", "/trainshed/v1/audit")["entries"]
+        sign_ins = [each for each in entries if each["method"] == "sessions.finishDevice"]
+        assert [(each["user"], each["outcome"]) for each in sign_ins] == [("lea", "OK")]
+        assert run("auth", "logout").stderr == f"Signed out of {server.url}.\n"
+        env["TRAINSHED_TOKEN"] = token
+        assert "expired or revoked" in run("--project", PROJECT, "jobs", "list").stderr
+        assert token not in server.log.read_text()
+    finally:
+        assert server.close() == 0
+
+
+def test_a_server_without_a_provider_says_so(server: RunningServer) -> None:
+    for path, body in (("device-sign-in", {}), ("device-sign-in:finish", {"handle": "x"})):
+        with (
+            closing(Client(server.url)) as client,
+            pytest.raises(FailedPreconditionError, match="has no OpenID provider"),
+        ):
+            client.call("POST", f"/trainshed/v1/{path}", body=body)
+
+
 def test_a_browser_signs_in_to_the_console(tmp_path: Path) -> None:
     port = free_ports(1)[0]
     with OpenIdProvider(f"http://127.0.0.1:{port}/console/oidc/callback") as provider:
         provider.set_groups({"ada": ["teachers"], "eve": []})
-        rows = "".join("[[oidc.groups]]\n" + "".join(f'{k} = "{v}"\n' for k, v in row.items()) for row in GROUPS)
-        home = tmp_path / "home"
-        home.mkdir()
-        (home / "config.toml").write_text(
-            f'[oidc]\nissuer = "{provider.issuer}"\nclient_id = "trainshed"\n'
-            f'client_secret = "the secret of the client"\n'
-            f'scopes = "openid profile groups offline_access"\n{rows}'
-        )
-        server = RunningServer(home, {"port": port}).start()
+        write_settings(tmp_path / "home", provider)
+        server = RunningServer(tmp_path / "home", {"port": port}).start()
         try:
             ada = PersonWithBrowser("ada")
             assert json.loads(ada.open(f"{server.url}/console/sign-in")[2]) == {"openId": True}

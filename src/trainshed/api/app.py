@@ -32,7 +32,7 @@ from trainshed.api.ml import projects as ml_projects
 from trainshed.api.ml import unimplemented as ml_unimplemented
 from trainshed.api.ml import versions as ml_versions
 from trainshed.api.ml.fast_path import FastPath
-from trainshed.api.native import artifacts, job_logs, overview, runtimes, server, tokens, users
+from trainshed.api.native import artifacts, device_sign_in, job_logs, overview, runtimes, server, tokens, users
 from trainshed.api.native import audit as native_audit
 from trainshed.api.native import jobs as native_jobs
 from trainshed.api.native import models as native_models
@@ -58,6 +58,7 @@ ROUTES: tuple[Route, ...] = (
     *server.ROUTES,
     *tokens.ROUTES,
     *users.ROUTES,
+    *device_sign_in.ROUTES,
     *native_audit.ROUTES,
     *runtimes.ROUTES,
     *ml_projects.ROUTES,

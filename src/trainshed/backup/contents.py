@@ -55,6 +55,7 @@ FILES: dict[str, Content] = {
     "state.db.new": Content(_OUT, "the draft of a new database"),
     "token": Content(_IN, "the owner's token"),
     "token-for": Content(_IN, "the server that the token is for"),
+    "sessions.json": Content(_OUT, "sign-ins of this command line to other servers"),
     "config.toml": Content(_IN, "settings"),
     "certificates": Content(_IN, "the server's authority, its certificates and their keys"),
     "models": Content(_IN, "snapshots of versions"),

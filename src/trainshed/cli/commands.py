@@ -115,6 +115,8 @@ COMMANDS: dict[str, tuple[Any, str]] = {
     ),
     "auth": (
         {
+            "login": ("server.sign_in:login", "Sign in to the server of TRAINSHED_URL by its OpenID provider."),
+            "logout": ("server.sign_in:logout", "End the sign-in to the server of TRAINSHED_URL."),
             "print-access-token": ("server.auth:print_access_token", "Print the token that this command line uses."),
             "tokens": (
                 {
@@ -134,7 +136,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
                 "Add, list, disable and enable users.",
             ),
         },
-        "Tokens and users.",
+        "Sign-in, tokens and users.",
     ),
     "audit": ("server.audit:audit", "Show who changed what, and who was refused."),
     "config": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 from trainshed.client.transport import Client
 from trainshed.config import ClientSettings, Home
 from trainshed.errors import CannotProceedError
+from trainshed.node.files import write_file
 from trainshed.proxy.client_config import ServerEndpoints
 
 
@@ -105,15 +107,50 @@ def connect(settings: ClientSettings) -> Client:
         server = running(settings.home)
         if server is None:
             raise ServerNotRunningError(settings.home)
-        return Client(server.url, token=settings.token or owner_token(settings.home))
-    token = settings.token
-    if token is None and (is_loopback(settings.url) or _has_token_for(settings.home, settings.url)):
-        token = owner_token(settings.home)
-    return Client(settings.url, token=token, ca_file=_ca_file(settings.home))
+        return Client(server.url, token=current_token(settings))
+    return Client(settings.url, token=current_token(settings), ca_file=_ca_file(settings.home))
+
+
+def current_token(settings: ClientSettings) -> str | None:
+    """Return TRAINSHED_TOKEN, else the token of a sign-in to the server of TRAINSHED_URL, else the owner's.
+
+    An owner's token is for this machine, or for the server that it was made for.
+    """
+    if settings.token is not None or settings.url is None:
+        return settings.token or owner_token(settings.home)
+    if (token := client_sessions(settings.home).get(settings.url)) is not None:
+        return token
+    if is_loopback(settings.url) or _has_token_for(settings.home, settings.url):
+        return owner_token(settings.home)
+    return None
+
+
+def client_sessions(home: Home) -> dict[str, str]:
+    """Return the tokens of `trainshed auth login`, by the URL of their server."""
+    path = _sessions_path(home)
+    try:
+        sessions = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError) as exc:
+        raise CannotProceedError(f"The sign-ins in {path} can't be read: {exc}. Remove the file.") from exc
+    if not isinstance(sessions, dict):
+        raise CannotProceedError(f"{path} has no sign-ins. Remove the file.")
+    return {str(url): str(token) for url, token in sessions.items()}
+
+
+def write_client_sessions(home: Home, sessions: Mapping[str, str]) -> None:
+    """Replace the tokens of sign-ins."""
+    home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_file(_sessions_path(home), json.dumps(sessions).encode(), durable=True)
+
+
+def _sessions_path(home: Home) -> Path:
+    return home.path / "sessions.json"
 
 
 def _has_token_for(home: Home, url: str) -> bool:
-    """Return whether the folder's token is for the remote server at `url`. An owner's token is for this machine."""
+    """Return whether the folder's token is for the remote server at `url`."""
     try:
         return home.token_for.read_text().strip() == url
     except OSError:

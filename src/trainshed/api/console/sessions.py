@@ -51,9 +51,10 @@ async def show(request: Request) -> Response:
 
 async def end(request: Request) -> Response:
     session = request.scope.get("trainshed.session")
-    if session is None:
+    if session is None and request.scope["trainshed.authentication"]:
+        session = auth.bearer_token(request)  # of a command line
+    if session is None or not await run_in_threadpool(services(request).sessions.end, session):
         raise FailedPreconditionError("This request has no session to end: it came with a token, or needs none.")
-    await run_in_threadpool(services(request).sessions.end, session)
     response = JSONResponse({}, headers=PRIVATE)
     cookies.clear_session(request, response)
     return response
@@ -158,7 +159,7 @@ ROUTES = (
         access=Access.READ,
         scope=ProjectScope.CALLER,
         handler=end,
-        schema=RouteSchema(name="sessions.end", summary="Sign a browser out", response=EmptyBody),
+        schema=RouteSchema(name="sessions.end", summary="Sign a browser or a command line out", response=EmptyBody),
     ),
     Route(
         method="POST",

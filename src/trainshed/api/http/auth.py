@@ -110,7 +110,8 @@ def bearer_token(request: Request) -> str:
 
 def unknown_token() -> UnauthenticatedError:
     return UnauthenticatedError(
-        "This token is unknown, expired or revoked. `trainshed auth print-access-token` prints a good one."
+        "This token is unknown, expired or revoked. `trainshed auth print-access-token` prints a good one; if you "
+        "signed in with `trainshed auth login`, do so again."
     )
 
 

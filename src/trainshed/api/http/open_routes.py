@@ -18,6 +18,8 @@ OPEN_ROUTES: Mapping[tuple[str, str], str] = {
     ("GET", "/console/sign-in"): "Says whether there is an OpenID provider, without its name.",
     ("GET", "/console/oidc/start"): "Leads to the sign-in page of the OpenID provider.",
     ("GET", "/console/oidc/callback"): "Sign-in: checks the code of the OpenID provider.",
+    ("POST", "/trainshed/v1/device-sign-in"): "Begins a sign-in at the OpenID provider.",
+    ("POST", "/trainshed/v1/device-sign-in:finish"): "Sign-in: checks a code of the OpenID provider.",
     ("POST", "/trainshed/v1/session"): "Sign-in: checks a token.",
     ("POST", "/token"): "Sign-in: checks a refresh token.",
     ("POST", "/oauth2/token"): "Sign-in: checks a refresh token.",

@@ -59,9 +59,15 @@ INPUT_CHECKS = WorkKind(  #: of jobs and versions: those of batch predictions li
 BUCKET_DELETES = WorkKind(
     name="deletes of buckets", threads=2, max_waiting=64, limits=WorkLimits(max_bytes=1 << 62, max_seconds=30.0)
 )
+SIGN_INS = WorkKind(  #: of command lines: these wait for an OpenID provider, for anybody
+    name="sign-ins at the OpenID provider",
+    threads=4,
+    max_waiting=64,
+    limits=WorkLimits(max_bytes=1 << 62, max_seconds=30.0),
+)
 KINDS = (
     *(LOG_QUERIES, LOG_PAGES, CHECKSUMS, REPLAYS, COPIES, TRANSFERS, LISTINGS, CLOUD_LISTINGS),
-    *(INPUT_CHECKS, BUCKET_DELETES),
+    *(INPUT_CHECKS, BUCKET_DELETES, SIGN_INS),
 )
 
 

@@ -21,7 +21,7 @@ _TITLES = {
     "tokens": "Tokens",
     "users": "Users and service accounts",
     "audit": "Audit record",
-    "sessions": "Sessions of browsers",
+    "sessions": "Sessions of browsers and command lines",
     "runtimes": "Runtimes",
     "overview": "Overview",
     "jobs": "Jobs",

@@ -110,3 +110,42 @@ class SignInLinkBody(TypedDict):
     """A page that signs a browser in, once, within 60 seconds."""
 
     url: Annotated[str, Example("http://127.0.0.1:8470/console/enter?code=CODE")]
+
+
+class DeviceSignInRequestBody(TypedDict):
+    """A sign-in of a command line to begin."""
+
+    project: NotRequired[
+        Annotated[str, "Of the session; if not given, the one in which the person may do most.", Example("trainshed")]
+    ]
+
+
+class DeviceSignInBody(TypedDict):
+    """A sign-in that a person ends in a browser."""
+
+    handle: Annotated[str, "To ask for the token with; a secret.", Example("HANDLE")]
+    userCode: Annotated[str, "For the person to type in.", Example("WDJB-MJHT")]
+    url: Annotated[str, "Where the person types it in.", Example("https://login.example.com/device")]
+    urlWithCode: Annotated[
+        str,
+        "The same page with the code typed in; empty if the provider has none.",
+        Example("https://login.example.com/device?user_code=WDJB-MJHT"),
+    ]
+    expiresSeconds: Annotated[float, Example(600)]
+    intervalSeconds: Annotated[float, "The least time between two requests for the token.", Example(5)]
+
+
+class DeviceHandleBody(TypedDict):
+    """Which sign-in is asked for."""
+
+    handle: Annotated[str, Example("HANDLE")]
+
+
+class DeviceOutcomeBody(TypedDict):
+    """The session of a person who has signed in, or the time until the next request."""
+
+    intervalSeconds: NotRequired[Annotated[float, "With the status 202 alone.", Example(5)]]
+    token: NotRequired[Annotated[str, Example("ts_SECRET")]]
+    user: NotRequired[Annotated[str, Example("ada")]]
+    project: NotRequired[ProjectOrAll]
+    role: NotRequired[Annotated[Role, Example("editor")]]

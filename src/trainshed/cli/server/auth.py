@@ -10,7 +10,7 @@ from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.list_filters import select
 from trainshed.cli.toolkit.options import WordChoice, format_option, listing_options, session
 from trainshed.cli.toolkit.output import Column, local_time, say, show_list
-from trainshed.client.discovery import owner_token
+from trainshed.client.discovery import current_token
 from trainshed.client.transport import segment
 from trainshed.config import ClientSettings, environment
 from trainshed.errors import CannotProceedError
@@ -18,14 +18,16 @@ from trainshed.errors import CannotProceedError
 
 @click.command("print-access-token", cls=Command)
 def print_access_token() -> None:
-    """Print the token that this command line uses: TRAINSHED_TOKEN, else the owner's.
+    """Print the token that this command line uses: TRAINSHED_TOKEN, else that of `auth login`, else the owner's.
 
     \b
     Example:
       curl -H "Authorization: Bearer $(trainshed auth print-access-token)" http://127.0.0.1:8470/v1/projects/trainshed/jobs
     """
     settings = ClientSettings.read(environment())
-    token = settings.token or owner_token(settings.home)
+    token = current_token(settings)
+    if token is None and settings.url is not None:
+        raise CannotProceedError(f"There is no token for {settings.url} here. Sign in with: trainshed auth login")
     if token is None:
         raise CannotProceedError(f"There is no token in {settings.home.path} yet; `trainshed up` makes one.")
     click.echo(token)

@@ -36,6 +36,35 @@ declare namespace Api {
     nextPageToken: string;
   }
 
+  /** Which sign-in is asked for. */
+  interface DeviceHandle {
+    handle: string;
+  }
+
+  /** The session of a person who has signed in, or the time until the next request. */
+  interface DeviceOutcome {
+    intervalSeconds?: number;
+    token?: string;
+    user?: string;
+    project?: string;
+    role?: Role;
+  }
+
+  /** A sign-in that a person ends in a browser. */
+  interface DeviceSignIn {
+    handle: string;
+    userCode: string;
+    url: string;
+    urlWithCode: string;
+    expiresSeconds: number;
+    intervalSeconds: number;
+  }
+
+  /** A sign-in of a command line to begin. */
+  interface DeviceSignInRequest {
+    project?: string;
+  }
+
   /** An instance whose prediction has changed. */
   interface Difference {
     instance: Json;

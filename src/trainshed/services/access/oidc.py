@@ -16,7 +16,7 @@ from trainshed.domain.access.oidc import OidcSettings
 from trainshed.domain.iam import Principal
 from trainshed.domain.times import now_us
 from trainshed.errors import InvalidArgumentError, PermissionDeniedError, UnauthenticatedError, UnavailableError
-from trainshed.services.access.oidc_provider import OidcProvider, ProviderTokens
+from trainshed.services.access.oidc_provider import DeviceCode, OidcProvider, ProviderTokens, RefusedError
 from trainshed.services.access.tokens import Tokens
 
 LOG = logging.getLogger("trainshed.oidc")
@@ -24,8 +24,11 @@ LOG = logging.getLogger("trainshed.oidc")
 CHECK_INTERVAL_S = 120.0  #: after that time a change of groups applies
 SESSION_GRACE_S = 600.0  #: a session ends if the provider has not confirmed it for so long
 SIGN_IN_TTL_S = 600
-_LABEL = "console, by OpenID Connect"
+_BROWSER_LABEL = "console, by OpenID Connect"
+_DEVICE_LABEL = "command line, by OpenID Connect"
 _MAX_PENDING = 1000  #: sign-ins that have begun; the oldest is dropped
+_OTHER_IDENTITY = "The ID token of the OpenID provider is not for this sign-in."
+_SLOW_DOWN_S = 5.0  #: what RFC 8628 has a client add to its interval when the provider asks for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,23 @@ class _Pending:
     verifier: str
     redirect_uri: str
     project: str
+    expires_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSignIn:
+    """A sign-in that a person ends at a page of the provider."""
+
+    handle: str  #: for the command line to ask with; a secret
+    code: DeviceCode
+
+
+@dataclass(slots=True, kw_only=True)
+class _PendingDevice:
+    secret: str
+    project: str
+    interval_s: float
+    due_us: int  #: when the provider may be asked again
     expires_us: int
 
 
@@ -61,6 +81,7 @@ class OidcSignIn:
         self._clock = clock
         self._lock = threading.Lock()
         self._pending: OrderedDict[str, _Pending] = OrderedDict()
+        self._devices: OrderedDict[str, _PendingDevice] = OrderedDict()  #: by their handle
         self._sessions: dict[str, _Session] = {}  #: by the id of their token
         self._loop = BackgroundLoop("oidc", self._step)
 
@@ -100,29 +121,85 @@ class OidcSignIn:
         if pending is None or self._clock() >= pending.expires_us:
             raise UnauthenticatedError("This sign-in was used before, or has expired. Sign in again.")
         given = self._provider.redeem(code, redirect_uri=pending.redirect_uri, verifier=pending.verifier)
-        self._check_identity(given.identity, pending.nonce)
+        if not secrets.compare_digest(str(given.identity.get("nonce", "")).encode(), pending.nonce.encode()):
+            raise UnauthenticatedError(_OTHER_IDENTITY)
+        return self._open_session(given, pending.project, label=_BROWSER_LABEL)
+
+    def start_device(self, *, project: str = "") -> DeviceSignIn:
+        """Begin a sign-in that a person ends in any browser.
+
+        Raises `FailedPreconditionError` if the provider has no such sign-in.
+        """
+        code = self._provider.begin_device()
+        handle = secrets.token_urlsafe(32)
+        now = self._clock()
+        pending = _PendingDevice(
+            secret=code.secret,
+            project=project,
+            interval_s=code.interval_s,
+            due_us=now + int(code.interval_s * 1_000_000),
+            expires_us=now + int(min(code.ttl_s, SIGN_IN_TTL_S) * 1_000_000),
+        )
+        with self._lock:
+            self._devices[handle] = pending
+            while len(self._devices) > _MAX_PENDING:
+                self._devices.popitem(last=False)
+        return DeviceSignIn(handle=handle, code=code)
+
+    def finish_device(self, handle: str) -> str | float:
+        """Create a session once the person has signed in. Until then, returns the seconds to wait before the next try.
+
+        Raises as `finish` does.
+        """
+        now = self._clock()
+        with self._lock:
+            pending = self._devices.get(handle)
+            if pending is None or now >= pending.expires_us:
+                self._devices.pop(handle, None)
+                raise UnauthenticatedError("This sign-in was used before, or has expired. Sign in again.")
+            wait_us = pending.due_us - now
+            if wait_us > 0:
+                return wait_us / 1_000_000
+            pending.due_us = now + int(pending.interval_s * 1_000_000)  # also for others that ask meanwhile
+        try:
+            given = self._provider.redeem_device(pending.secret)
+        except RefusedError as exc:
+            if exc.code not in ("authorization_pending", "slow_down"):
+                self._forget_device(handle)
+                raise
+            if exc.code == "slow_down":
+                pending.interval_s += _SLOW_DOWN_S
+            return pending.interval_s
+        self._forget_device(handle)
+        return self._open_session(given, pending.project, label=_DEVICE_LABEL)
+
+    def _forget_device(self, handle: str) -> None:
+        with self._lock:
+            self._devices.pop(handle, None)
+
+    def _open_session(self, given: ProviderTokens, project: str, *, label: str) -> str:
+        self._check_identity(given.identity)
         subject = str(given.identity["sub"])
-        principal = self._principal(given, subject, pending.project)
-        secret, token_id = self._tokens.issue_for_person(principal, label=_LABEL, ttl_s=SESSION_GRACE_S)
+        principal = self._principal(given, subject, project)
+        secret, token_id = self._tokens.issue_for_person(principal, label=label, ttl_s=SESSION_GRACE_S)
         with self._lock:
             self._sessions[token_id] = _Session(
-                token_id=token_id, principal=principal, subject=subject, project=pending.project, tokens=given
+                token_id=token_id, principal=principal, subject=subject, project=project, tokens=given
             )
         return secret
 
-    def _check_identity(self, identity: Mapping[str, Any], nonce: str) -> None:
+    def _check_identity(self, identity: Mapping[str, Any]) -> None:
         audience = identity.get("aud")
         audiences = audience if isinstance(audience, list) else [audience]
         expires = identity.get("exp")
         if (
             identity.get("iss") != self._settings.issuer
             or self._settings.client_id not in audiences
-            or not secrets.compare_digest(str(identity.get("nonce", "")).encode(), nonce.encode())
             or not isinstance(expires, int | float)
             or expires * 1_000_000 <= self._clock()
             or not identity.get("sub")
         ):
-            raise UnauthenticatedError("The ID token of the OpenID provider is not for this sign-in.")
+            raise UnauthenticatedError(_OTHER_IDENTITY)
 
     def _principal(self, given: ProviderTokens, subject: str, project: str) -> Principal:
         """Return who a person is now. Raises `PermissionDeniedError` if no group has a role."""

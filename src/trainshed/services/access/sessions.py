@@ -68,9 +68,9 @@ class BrowserSessions:
             )
         return session
 
-    def end(self, session: str) -> None:
-        """End a session. Idempotent."""
-        self._tokens.revoke_exchanged(session)
+    def end(self, session: str) -> bool:
+        """End a session. Returns False if it is none."""
+        return self._tokens.revoke_exchanged(session)
 
     def link(self, token: str, project: str, *, local: bool = False) -> str:
         """Create a one-time code that creates a session within `CODE_TTL_S`.

@@ -155,12 +155,14 @@ class Tokens:
             self.forget_cached()
         return secret
 
-    def revoke_exchanged(self, secret: str) -> None:
-        """Revoke an exchanged token. Does nothing to other tokens."""
+    def revoke_exchanged(self, secret: str) -> bool:
+        """Revoke an exchanged token, or one of a sign-in. Returns False, and does nothing, for other tokens."""
         token = self._find(secret)
-        if token is not None and token.parent:
-            self._store.revoke(token.id, now_us=self._clock())
-            self.forget_cached()
+        if token is None or not token.parent:
+            return False
+        self._store.revoke(token.id, now_us=self._clock())
+        self.forget_cached()
+        return True
 
     def issue_for_job(self, project: str, job: str, *, ttl_s: float) -> str:
         """Issue a token for the code of one job, with the access that `GRANTS` has for jobs.

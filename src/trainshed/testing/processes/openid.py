@@ -103,7 +103,8 @@ class PersonWithBrowser:
             elif found := re.search(rb'<form[^>]*action="([^"]+)"', body):
                 url = urljoin(url, found[1].decode().replace("&amp;", "&"))
                 prompt = "login" if b'name="login"' in body else "consent"
-                form = urlencode({"prompt": prompt, "login": self._name, "password": "any"}).encode()
+                hidden = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', body.decode())
+                form = urlencode(dict(hidden) | {"prompt": prompt, "login": self._name, "password": "any"}).encode()
             else:
                 return url, status, body
         raise AssertionError(f"still at {url}")
