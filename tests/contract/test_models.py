@@ -36,7 +36,7 @@ SERVED = ServedModel(
     invariance=BatchInvariance(difference=2e-7, rows=65, message="Requests are batched."),
     sample={"instances": [[0.5]]},
     signatures={"serving_default": {"inputs": {"x": {"dtype": "float32", "shape": [-1, 1]}}}},
-    parity=VersionParity(difference=0.0, within=True, message="The answers are TensorFlow's."),
+    parity=VersionParity(reference="TensorFlow", difference=0.0, within=True, message="The answers are TensorFlow's."),
     site="/packages",
     size=5,
     image="sha256:f00",

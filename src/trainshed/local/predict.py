@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.config import Home
-from trainshed.domain.models.hosting import candidate_loaders
+from trainshed.domain.models.hosting import FRAMEWORKS, candidate_loaders
 from trainshed.domain.uris import is_uri
 from trainshed.engines.shipping import ship
 from trainshed.errors import InvalidArgumentError, TrainshedError
 from trainshed.local.buckets import LocalBuckets
-
-#: gcloud's names of frameworks -> the API's; without one the files decide
-FRAMEWORKS = {"tensorflow": "TENSORFLOW", "scikit-learn": "SCIKIT_LEARN", "xgboost": "XGBOOST"}
 
 _LOG_TAIL_LINES = 20
 _LOADER_ERROR = re.compile(r"\(Error code: \d+\)$")

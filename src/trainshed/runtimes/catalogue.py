@@ -58,8 +58,11 @@ CATALOGUE: Mapping[str, Runtime] = {
         Runtime(
             name="2.21",
             python="3.11",
-            summary="TensorFlow 2.21 for CPU, tf-keras, TensorBoard, pandas, scikit-learn, XGBoost, OpenVINO",
-            unpacked_mb=1926,
+            summary=(
+                "TensorFlow 2.21 for CPU, tf-keras, TensorBoard, pandas, scikit-learn, XGBoost, LightGBM, CatBoost, "
+                "ONNX Runtime, OpenVINO"
+            ),
+            unpacked_mb=2265,
             pins=_lock("2.21"),
             stands_for=("tensorflow==2.21.0", "xgboost==3.2.0"),
             warm=("tensorflow", "tensorflow.python.training.monitored_session"),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from .errors import ServingError
@@ -42,15 +41,15 @@ def _run(command: Callable[[], int]) -> int:
 
 
 def _reference(spec: ServingSpec, out: Path) -> int:
-    """Write TensorFlow's outputs for the sample request and variations of it to a file."""
+    """Write the loader's outputs for the sample request and variations of it to a file."""
     from .host.lifecycle import redirect_stdout
     from .host.parity import sample_inputs, write
     from .host.process import load_model
     from .loaders.base import TensorModel
 
     redirect_stdout()
-    model = load_model(replace(spec, loader="tensorflow"))
-    assert isinstance(model, TensorModel)  # every SavedModel is one
+    model = load_model(spec)
+    assert isinstance(model, TensorModel)  # every reference is one
     write(model, sample_inputs(model, spec.model_dir), out)
     return 0
 

@@ -125,6 +125,8 @@ def test_gradients_are_tensorflow_s() -> None:
     assert explainable_loaders(both, {}) == both
     assert explainable_loaders(both, {"sampledShapleyAttribution": {"numPaths": 5}}) == both
     assert explainable_loaders(both, {"integratedGradientsAttribution": {}}) == ("tensorflow",)
+    onnx = ("openvino_onnx", "onnxruntime")
+    assert explainable_loaders(onnx, {"integratedGradientsAttribution": {}}) == ("onnxruntime",)
     assert explainable_loaders(("keras",), {"integratedGradientsAttribution": {}}) == ("keras",)
 
 
@@ -138,6 +140,13 @@ def test_gradients_are_tensorflow_s() -> None:
         (("old.h5",), "", ("keras",)),
         (("config.json", "metadata.json", "model.weights.h5"), "TENSORFLOW", ("keras",)),
         (("model.bst",), "", ("xgboost",)),
+        (("net.onnx", "net.onnx.data"), "", ("openvino_onnx", "onnxruntime")),
+        (("saved_model.pb", "model.onnx"), "ONNX", ("openvino_onnx", "onnxruntime")),
+        (("saved_model.pb", "model.onnx"), "TENSORFLOW", ("openvino", "tensorflow")),
+        (("model.lgb",), "", ("lightgbm",)),
+        (("model.txt",), "LIGHTGBM", ("lightgbm",)),
+        (("model.cbm",), "", ("catboost",)),
+        (("model.pkl",), "CATBOOST", ("catboost",)),
         (("model.joblib",), "", ("",)),  # only loading it tells
         (("model.pkl",), "SCIKIT_LEARN", ("sklearn",)),
         (("model.pkl",), "XGBOOST", ("xgboost",)),
@@ -157,6 +166,9 @@ def test_what_may_serve_a_model(names: tuple[str, ...], framework: str, expected
         (("1794/saved_model.pb",), "", "but there is one in gs://b/m/1794."),
         (("1794/saved_model.pb",), "TENSORFLOW", "but there is one in gs://b/m/1794."),
         (("readme.txt",), "", "There is no model in gs://b/m"),
+        (("model.txt",), "", "There is no model in gs://b/m"),
+        (("net.onnx", "model.cbm"), "", "Multiple model files are found in gs://b/m: model.cbm, net.onnx"),
+        (("model.bst",), "ONNX", "There is no model in gs://b/m"),
     ],
 )
 def test_what_is_no_model(names: tuple[str, ...], framework: str, message: str) -> None:

@@ -79,10 +79,11 @@ class SignatureBody(TypedDict):
 
 
 class ParityBody(TypedDict):
-    """How the loader's answers compare with TensorFlow's."""
+    """How the loader's answers compare with those of the model's own framework."""
 
+    reference: Annotated[str, "That framework.", Example("TensorFlow")]
     difference: Annotated[float | None, "The greatest between two numbers; null if none could be computed."]
-    within: Annotated[bool, "Whether the loader may serve instead of TensorFlow."]
+    within: Annotated[bool, "Whether the loader may serve instead of it."]
     message: str
 
 

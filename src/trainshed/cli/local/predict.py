@@ -13,9 +13,10 @@ from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.options import WordChoice, format_option
 from trainshed.cli.toolkit.output import say, show_build
 from trainshed.config import Home, environment
+from trainshed.domain.models.hosting import FRAMEWORKS
 from trainshed.errors import TrainshedError
 from trainshed.local import interpreters
-from trainshed.local.predict import FRAMEWORKS, LocalModelError, candidates, model_folder, run_request
+from trainshed.local.predict import LocalModelError, candidates, model_folder, run_request
 
 
 @click.command(cls=Command)
@@ -31,7 +32,7 @@ from trainshed.local.predict import FRAMEWORKS, LocalModelError, candidates, mod
     "--framework",
     type=WordChoice(*FRAMEWORKS),
     metavar="NAME",
-    help="tensorflow, scikit-learn or xgboost. Default: detected from the files.",
+    help=f"One of {', '.join(FRAMEWORKS)}. Default: detected from the files.",
 )
 @click.option("--runtime-version", metavar="VERSION", help="The runtime to load it in. Default: 2.21.")
 @format_option

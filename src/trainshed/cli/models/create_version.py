@@ -29,6 +29,7 @@ from trainshed.client.operations import create_once
 from trainshed.client.staging import stage_upload
 from trainshed.client.submission import read_yaml
 from trainshed.client.transport import segment
+from trainshed.domain.models.hosting import FRAMEWORKS
 from trainshed.domain.uris import is_uri
 from trainshed.errors import InvalidArgumentError
 
@@ -106,9 +107,9 @@ def _explanation_options(command: F) -> F:
 @click.option("--config", type=Path, metavar="FILE", help="A Version in YAML or JSON. Flags override it.")
 @click.option(
     "--framework",
-    type=WordChoice("scikit-learn", "tensorflow", "xgboost"),
+    type=WordChoice(*FRAMEWORKS),
     metavar="NAME",
-    help="tensorflow, scikit-learn or xgboost. Default: detected from the files.",
+    help=f"One of {', '.join(FRAMEWORKS)}. Default: detected from the files.",
 )
 @click.option("--runtime-version", metavar="VERSION", help="The runtime; `trainshed runtimes list` shows them.")
 @click.option("--python-version", metavar="VERSION", help="The Python version, such as 3.7.")

@@ -72,7 +72,7 @@ def list_(model: str, project: str | None, page_size: int, uri: bool, format: st
 @click.option("--log", is_flag=True, help="Also show the end of its log.")
 @format_option
 def describe(version: str, model: str, project: str | None, log: bool, format: str | None) -> None:
-    """Show one version. What serves it, how its answers compare to TensorFlow's, and whether it batches is on stderr.
+    """Show one version. What serves it, how its answers compare to its framework's and whether it batches is on stderr.
 
     \b
     Example:

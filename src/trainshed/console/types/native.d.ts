@@ -419,8 +419,9 @@ declare namespace Api {
     alerts: Alert[];
   }
 
-  /** How the loader's answers compare with TensorFlow's. */
+  /** How the loader's answers compare with those of the model's own framework. */
   interface Parity {
+    reference: string;
     difference: number | null;
     within: boolean;
     message: string;

@@ -34,7 +34,7 @@ from trainshed.runtimes.environments import Runtimes, RuntimeState
 
 CONTAINER_LOADER = "container"  #: the loader name of container versions
 _HOST_POLL_INTERVAL_S = 0.01
-_PARITY_TIMEOUT_S = 60.0  #: for comparing a host's results with TensorFlow's
+_PARITY_TIMEOUT_S = 60.0  #: for comparing a host's results with the reference's
 #: of hosts of containers, which load no model and need no runtime
 CONTAINER_HOST_PYTHON = Path(sys.executable)
 
@@ -44,7 +44,7 @@ class ModelLoadError(TrainshedError):
 
 
 class ReferenceSource(Protocol):
-    """Computes TensorFlow's own results, as the reference for parity."""
+    """Computes the results of a spec's loader, as the reference for parity."""
 
     def compute(self, spec: HostSpec, folder: Path, *, timeout_s: float, check: Callable[[], None]) -> Path: ...
 
@@ -282,7 +282,7 @@ class VersionProvisioner:
         fast, checked = names
         parity = self.deps.find_parity(version, snapshot.digest)
         if parity is None:
-            compared = self._start_compared_host(replace(spec, loader=fast), context)
+            compared = self._start_compared_host(replace(spec, loader=fast), checked, context)
             if not isinstance(compared, VersionParity):
                 return compared
             parity = compared
@@ -296,13 +296,14 @@ class VersionProvisioner:
         return key, self._wait_ready(key, context)
 
     def _start_compared_host(
-        self, spec: HostSpec, context: ProvisioningContext
+        self, spec: HostSpec, checked: str, context: ProvisioningContext
     ) -> tuple[str, ServedModel] | VersionParity:
-        """Start a host and compare its results with TensorFlow's.
+        """Start a host and compare its results with those of the loader `checked`.
 
         Returns only the parity, and leaves no host, if the results differ or cannot be computed.
         """
-        context.report("Loading the model, and checking its answers against TensorFlow's.")
+        framework = rules.REFERENCES[checked]
+        context.report(f"Loading the model, and checking its answers against {framework}'s.")
         key = self.hosts.start(spec)
 
         def check() -> None:
@@ -311,11 +312,14 @@ class VersionProvisioner:
 
         try:
             folder = self.hosts.folder(spec.project, spec.model, spec.version)
-            reference = self.deps.references.compute(spec, folder, timeout_s=self.resources.load_timeout_s, check=check)
+            reference = self.deps.references.compute(
+                replace(spec, loader=checked), folder, timeout_s=self.resources.load_timeout_s, check=check
+            )
             served = self._wait_ready(key, context)
-            parity = VersionParity.parse(self.hosts.compare(key, reference, timeout_s=_PARITY_TIMEOUT_S))
+            result = self.hosts.compare(key, reference, timeout_s=_PARITY_TIMEOUT_S)
+            parity = VersionParity.parse({"reference": framework, **result})
         except (ModelLoadError, EngineUnavailableError) as exc:
-            parity = VersionParity(difference=None, within=False, message=str(exc))
+            parity = VersionParity(reference=framework, difference=None, within=False, message=str(exc))
         except BaseException:
             self.hosts.discard(key)
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import PurePosixPath
 from typing import Any
 
 from trainshed.errors import FailedPreconditionError
@@ -98,12 +99,44 @@ def memory_per_host(total_bytes: int, hosts: int) -> int:
     return max(_MIN_MEMORY_BYTES, total_bytes * 3 // 4 // max(hosts, 1))
 
 
+#: names of frameworks on command lines, where gcloud has one -> in the API; Google's are the first three
+FRAMEWORKS = {
+    "tensorflow": "TENSORFLOW",
+    "scikit-learn": "SCIKIT_LEARN",
+    "xgboost": "XGBOOST",
+    "onnx": "ONNX",
+    "lightgbm": "LIGHTGBM",
+    "catboost": "CATBOOST",
+}
 SAVED_MODELS = ("saved_model.pb", "saved_model.pbtxt")
-_PICKLE_FILES = ("model.joblib", "model.pkl")
-_XGBOOST_FILE = "model.bst"
-_KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
-_TENSORFLOW = "TENSORFLOW"
+_SAVED_MODEL, _KERAS, _ONNX, _XGBOOST, _LIGHTGBM, _CATBOOST, _PICKLE = (
+    ("openvino", "tensorflow"),
+    ("keras",),
+    ("openvino_onnx", "onnxruntime"),
+    ("xgboost",),
+    ("lightgbm",),
+    ("catboost",),
+    ("",),
+)
+#: the loaders of each kind of model, best first, by the names of its files. A pickle's loader is known to its host.
+_FILES = {
+    **dict.fromkeys(SAVED_MODELS, _SAVED_MODEL),
+    "model.bst": _XGBOOST,
+    "model.lgb": _LIGHTGBM,
+    "model.cbm": _CATBOOST,
+    "model.joblib": _PICKLE,
+    "model.pkl": _PICKLE,
+}
+_SUFFIXES = {".keras": _KERAS, ".h5": _KERAS, ".hdf5": _KERAS, ".onnx": _ONNX}
+#: the kinds of a framework that needs one of their files
+_KINDS_OF_FRAMEWORK = {"TENSORFLOW": (_SAVED_MODEL, _KERAS), "ONNX": (_ONNX,)}
+#: those whose models may be pickled; their loaders say what they miss
+_PICKLED = {"SCIKIT_LEARN": ("sklearn",), "XGBOOST": _XGBOOST, "LIGHTGBM": _LIGHTGBM, "CATBOOST": _CATBOOST}
+_WITHOUT_GRADIENTS = ("openvino", "openvino_onnx")
 _GRADIENTS = "integratedGradientsAttribution"
+
+#: loaders that are references for others -> their frameworks
+REFERENCES = {"tensorflow": "TensorFlow", "onnxruntime": "ONNX Runtime"}
 
 
 def candidate_loaders(names: Collection[str], *, framework: str, prediction_class: str, where: str) -> tuple[str, ...]:
@@ -113,30 +146,28 @@ def candidate_loaders(names: Collection[str], *, framework: str, prediction_clas
     """
     if prediction_class:
         return ("custom",)
-    top = {name for name in names if "/" not in name}
-    has_saved_model = any(name in top for name in SAVED_MODELS)
-    keras_files = {name for name in top if name.endswith(_KERAS_SUFFIXES)}
-    kinds = [has_saved_model, bool(keras_files), _XGBOOST_FILE in top, any(name in top for name in _PICKLE_FILES)]
-    if not framework and sum(kinds) > 1:
-        candidates = ", ".join(sorted(top & {*SAVED_MODELS, *_PICKLE_FILES, _XGBOOST_FILE} | keras_files))
+    if framework in _PICKLED:
+        return _PICKLED[framework]
+    files = {name: kind for name in sorted(names) if "/" not in name and (kind := _kind(name))}
+    kinds = set(files.values())
+    if not framework and len(kinds) > 1:
         raise FailedPreconditionError(
-            f"Multiple model files are found in {where}: {candidates}. Say which framework to use."
+            f"Multiple model files are found in {where}: {', '.join(files)}. Say which framework to use."
         )
-    if framework == _TENSORFLOW or (not framework and (has_saved_model or keras_files)):
-        if has_saved_model:
-            return ("openvino", "tensorflow")
-        if keras_files:
-            return ("keras",)
-        raise FailedPreconditionError(_no_model_message(names, where))
-    loader = {"SCIKIT_LEARN": "sklearn", "XGBOOST": "xgboost"}.get(framework, "xgboost" if _XGBOOST_FILE in top else "")
-    if not loader and not any(kinds):
-        raise FailedPreconditionError(_no_model_message(names, where))
-    return (loader,)
+    for kind in _KINDS_OF_FRAMEWORK[framework] if framework else kinds:
+        if kind in kinds:
+            return kind
+    raise FailedPreconditionError(_no_model_message(names, where))
+
+
+def _kind(name: str) -> tuple[str, ...]:
+    """The loaders for a file. Empty if it is no model."""
+    return _FILES.get(name) or _SUFFIXES.get(PurePosixPath(name).suffix, ())
 
 
 def explainable_loaders(names: tuple[str, ...], config: Mapping[str, Any]) -> tuple[str, ...]:
     """The loaders that support a version's explanationConfig. OpenVINO has no gradients."""
-    return tuple(name for name in names if name != "openvino" or _GRADIENTS not in config)
+    return tuple(name for name in names if name not in _WITHOUT_GRADIENTS or _GRADIENTS not in config)
 
 
 def _no_model_message(names: Collection[str], where: str) -> str:
@@ -144,6 +175,6 @@ def _no_model_message(names: Collection[str], where: str) -> str:
     if subfolders:
         return f"There is no SavedModel in {where} itself, but there is one in {where.rstrip('/')}/{subfolders[-1]}."
     return (
-        f"There is no model in {where}: it has none of saved_model.pb, a .keras or .h5 file, model.joblib, model.pkl "
-        f"and model.bst. A custom prediction routine needs a prediction class."
+        f"There is no model in {where}: it has none of saved_model.pb, a .keras, .h5 or .onnx file, model.joblib, "
+        f"model.pkl, model.bst, model.lgb and model.cbm. A custom prediction routine needs a prediction class."
     )

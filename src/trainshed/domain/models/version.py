@@ -91,7 +91,7 @@ class Version:
 
     @property
     def framework(self) -> str:
-        """`TENSORFLOW`, `SCIKIT_LEARN` or `XGBOOST` as requested. Empty: detected from the files."""
+        """A value of `FRAMEWORKS` as requested. Empty: detected from the files."""
         return str(self.body.get("framework", ""))
 
     @property

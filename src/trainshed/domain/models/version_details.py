@@ -11,15 +11,21 @@ from trainshed.domain.names import LOCAL_ENGINE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionParity:
-    """A comparison of the loader's answers to the sample request with TensorFlow's."""
+    """A comparison of the loader's answers to the sample request with those of the model's own framework."""
 
+    reference: str  #: that framework, such as TensorFlow
     difference: float | None  #: the greatest one; None if they could not be compared
     within: bool  #: whether the loader may serve the version
     message: str
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> Self:
-        return cls(difference=body["difference"], within=body["within"], message=body["message"])
+        return cls(
+            reference=body["reference"],
+            difference=body["difference"],
+            within=body["within"],
+            message=body["message"],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +51,7 @@ class ServedModel:
     invariance: BatchInvariance | None = None  #: why, and what was measured
     sample: Mapping[str, Any] | None = None  #: the sample request; None if the files have none and none can be made
     signatures: Mapping[str, Any] = field(default_factory=dict)  #: by name; empty for models without any
-    parity: VersionParity | None = None  #: None if TensorFlow was not asked
+    parity: VersionParity | None = None  #: None if there is nothing to compare with
     site: str = ""  #: the folder of the version's own packages, if it has any
     size: int = 0  #: of its files, in bytes
     image: str = ""  #: the id of its container's image

@@ -10,6 +10,7 @@ from typing import Any
 from trainshed.domain import json_fields as f
 from trainshed.domain import names
 from trainshed.domain.capacity.machine_types import SERVING_ONLY_TYPE, STANDARD
+from trainshed.domain.models.hosting import FRAMEWORKS
 from trainshed.domain.models.model import check_size
 from trainshed.domain.models.version_container import CONTAINER, ROUTES, check_container
 from trainshed.domain.uris import is_uri
@@ -47,7 +48,7 @@ _VERSION_FIELDS: Mapping[str, f.FieldReader] = {
             "xraiAttribution": f.message({"numIntegralSteps": f.int32}),
         }
     ),
-    "framework": f.enum("Framework", "FRAMEWORK_UNSPECIFIED", "TENSORFLOW", "SCIKIT_LEARN", "XGBOOST"),
+    "framework": f.enum("Framework", "FRAMEWORK_UNSPECIFIED", *FRAMEWORKS.values()),
     "labels": f.anything,
     "machineType": f.string,
     "manualScaling": f.message({"nodes": _NODES}),
@@ -181,10 +182,10 @@ def _check_code(body: Mapping[str, Any]) -> None:
             f"framework out.",
             field="version.framework",
         )
-    if packages and not prediction_class and framework == "TENSORFLOW":
+    if packages and not prediction_class and framework in ("TENSORFLOW", "ONNX"):
         raise InvalidArgumentError(
-            "Packages go with a prediction_class, or with scikit-learn and XGBoost models that were pickled with code "
-            "of their own. A TensorFlow SavedModel needs none: leave this field out.",
+            "Packages go with a prediction_class, or with models that were pickled with code of their own. A "
+            "TensorFlow SavedModel or an ONNX file needs none: leave this field out.",
             field="version.package_uris",
         )
     if len(packages) > MAX_PACKAGES:

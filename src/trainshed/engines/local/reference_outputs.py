@@ -1,4 +1,4 @@
-"""Computes TensorFlow's own responses for a version, to compare with those of another loader.
+"""Computes a framework's own responses for a version, to compare with those of another loader.
 
 TensorFlow takes seconds to import, so they are computed in a fork of the runtime's warm process if there is one.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import orjson
 
+from trainshed.domain.models.hosting import REFERENCES
 from trainshed.engines.hosts.spec import HostSpec, render
 from trainshed.engines.local.hosts import MODULE, TENSORFLOW_LOADERS
 from trainshed.engines.local.warm import WarmProcesses
@@ -65,43 +66,45 @@ class ReferenceOutputs:
             time.sleep(STATUS_TIMEOUT_S)
 
     def compute(self, spec: HostSpec, folder: Path, *, timeout_s: float, check: Callable[[], None]) -> Path:
-        """Compute the responses into a file in `folder`, and return its path. Blocks; what
+        """Compute the responses of the spec's loader into a file in `folder`, and return its path. Blocks; what
         `check` raises meanwhile ends it.
 
         Raises `EngineUnavailableError` with the reason if it fails.
         """
+        framework = REFERENCES[spec.loader]
         out, log, spec_file = folder / "reference.npz", folder / "reference.log", folder / "reference.json"
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for path in (out, log):
                 path.unlink(missing_ok=True)
             spec_file.write_bytes(orjson.dumps(render(spec, folder / "none")))
-            run = self._start(spec.python, ("reference", str(spec_file), str(out)), log, check)
+            run = self._start(spec, ("reference", str(spec_file), str(out)), log, check)
         except OSError as exc:
             raise EngineUnavailableError(
-                f"TensorFlow can't be started: {exc.filename or folder}: {exc.strerror}."
+                f"{framework} can't be started: {exc.filename or folder}: {exc.strerror}."
             ) from exc
         try:
             status = wait(run, timeout_s=timeout_s, check=check)
         except DeadlineExceededError as exc:
-            raise EngineUnavailableError(f"TensorFlow did not answer within {timeout_s:g} s.") from exc
+            raise EngineUnavailableError(f"{framework} did not answer within {timeout_s:g} s.") from exc
         if status != 0 or not out.exists():
-            raise EngineUnavailableError(log_tail(log) or f"TensorFlow {describe_exit(status)}.")
+            raise EngineUnavailableError(log_tail(log) or f"{framework} {describe_exit(status)}.")
         return out
 
-    def _start(self, python: Path, arguments: tuple[str, ...], log: Path, check: Callable[[], None]) -> ChildRun:
-        """Start it in a fork of the warm process. Waits for one that is starting, because a
+    def _start(self, spec: HostSpec, arguments: tuple[str, ...], log: Path, check: Callable[[], None]) -> ChildRun:
+        """Start it, in a fork of the warm process if it needs TensorFlow. Waits for one that is starting, because a
         second import is no faster."""
+        python, needs_tensorflow = spec.python, spec.loader in TENSORFLOW_LOADERS
         deadline = time.monotonic() + _WARM_TIMEOUT_S
-        while True:
+        while needs_tensorflow:
             connection = self._warm.run(python, (MODULE, *arguments), log=log, log_limit=LOG_MAX_BYTES)
             if connection is not None:
                 return _ForkedRun(connection)
             if not self._warm.is_starting(python) or time.monotonic() > deadline:
-                process = start_reaped(python, self._ship(), arguments, log=log, work=log.parent, env=self._env())
-                return ReapedRun(process)
+                break
             check()
             time.sleep(STATUS_TIMEOUT_S)
+        return ReapedRun(start_reaped(python, self._ship(), arguments, log=log, work=log.parent, env=self._env()))
 
 
 class _ForkedRun:

@@ -204,7 +204,7 @@ class RayHostEngine(HostProcessEngine):
         limit = self._config.body_limit
         if (size := reference.stat().st_size) > limit:
             raise EngineUnavailableError(
-                f"The answers of TensorFlow to compare with take {size:,} bytes. A host on another "
+                f"The answers to compare with take {size:,} bytes. A host on another "
                 f"machine is sent {limit:,} bytes at most (body_limit_mb)."
             )
         return self._request_difference(key, FrameKind.PARITY_WITH, reference.read_bytes(), timeout_s=timeout_s)

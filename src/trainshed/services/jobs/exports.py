@@ -14,7 +14,14 @@ from trainshed.errors import FailedPreconditionError
 from trainshed.services.jobs import output_folders
 from trainshed.store.jobs import JobStore
 
-_FRAMEWORKS = {"openvino": "TENSORFLOW", "keras": "TENSORFLOW", "xgboost": "XGBOOST"}
+_FRAMEWORKS = {
+    "tensorflow": "TENSORFLOW",
+    "keras": "TENSORFLOW",
+    "onnxruntime": "ONNX",
+    "xgboost": "XGBOOST",
+    "lightgbm": "LIGHTGBM",
+    "catboost": "CATBOOST",
+}
 _MAX_EXPORTS = 200
 _WEIGHTS = (".weights.h5", "_weights.h5")  #: weights without their model
 
@@ -51,7 +58,7 @@ def kinds(names: Collection[str]) -> tuple[str, ...]:
 
 
 def _body(folder: ModelFolder, job: Job) -> dict[str, Any]:
-    loader = kinds(folder.files)[0]
+    loader = kinds(folder.files)[-1]
     return {
         "uri": f"gs://{'/'.join(folder.parts)}/",
         "time": rfc3339(folder.time_us),

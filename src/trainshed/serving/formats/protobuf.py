@@ -12,8 +12,9 @@ class BadMessageError(ValueError):
     """The bytes are not of the expected format. The message says where."""
 
 
-def wire_fields(message: bytes) -> Iterator[tuple[int, int, Any]]:
-    """Number, wire type and value of each field, in order. The value is an int for a varint, otherwise bytes.
+def wire_fields(message: bytes | memoryview) -> Iterator[tuple[int, int, Any]]:
+    """Number, wire type and value of each field, in order. The value is an int for a varint, otherwise a part
+    of the message.
 
     Raises `BadMessageError` where the message is damaged.
     """
@@ -37,7 +38,7 @@ def wire_fields(message: bytes) -> Iterator[tuple[int, int, Any]]:
         offset += size
 
 
-def fields(message: bytes) -> dict[int, list[Any]]:
+def fields(message: bytes | memoryview) -> dict[int, list[Any]]:
     """The values of `wire_fields` by number. Raises `BadMessageError` if the message is damaged."""
     values: dict[int, list[Any]] = {}
     for number, _, value in wire_fields(message):
@@ -58,7 +59,7 @@ def signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-def _varint(message: bytes, offset: int) -> tuple[int, int]:
+def _varint(message: bytes | memoryview, offset: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         if offset >= len(message):

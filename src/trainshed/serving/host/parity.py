@@ -1,4 +1,4 @@
-"""Parity: TensorFlow's outputs in a reference file, and how far another loader's outputs are from them."""
+"""Parity: a framework's own outputs in a reference file, and how far another loader's outputs are from them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ MANIFEST = "manifest"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParityCase:
-    """One request and TensorFlow's outputs for it."""
+    """One request and the reference's outputs for it."""
 
+    reference: str  #: the framework that computed the outputs, such as TensorFlow
     signature: str
     inputs: Mapping[str, NDArray[Any]]
     outputs: Mapping[str, NDArray[Any]]
@@ -34,10 +35,10 @@ class ParityCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parity:
-    """How a loader's outputs compare with TensorFlow's."""
+    """How a loader's outputs compare with the reference's."""
 
     difference: float  #: the greatest between two numbers
-    within: bool  #: whether the loader may serve instead of TensorFlow
+    within: bool  #: whether the loader may serve instead of the reference
     message: str  #: the result as a sentence
 
     def as_json(self) -> dict[str, Any]:
@@ -62,7 +63,8 @@ def cases(model: TensorModel, sample: tuple[str, Inputs] | None) -> Iterator[Par
         for inputs in _requests(name, signature, model.signatures, sample):
             outputs = _outputs(model, name, inputs)
             if outputs is not None:
-                yield ParityCase(signature=name, inputs=inputs, outputs=outputs)
+                reference = model.detail.rpartition(" ")[0]  # without its version
+                yield ParityCase(reference=reference, signature=name, inputs=inputs, outputs=outputs)
 
 
 def write(model: TensorModel, sample: tuple[str, Inputs] | None, path: Path) -> int:
@@ -72,6 +74,7 @@ def write(model: TensorModel, sample: tuple[str, Inputs] | None, path: Path) -> 
     for case in cases(model, sample):
         manifest.append(
             {
+                "reference": case.reference,
                 "signature": case.signature,
                 "inputs": {name: _store(arrays, array) for name, array in case.inputs.items()},
                 "outputs": {name: _store(arrays, array) for name, array in case.outputs.items()},
@@ -88,6 +91,7 @@ def read(file: Path | IO[bytes]) -> list[ParityCase]:
     with np.load(file) as arrays:
         return [
             ParityCase(
+                reference=case["reference"],
                 signature=case["signature"],
                 inputs={name: _load(arrays, item) for name, item in case["inputs"].items()},
                 outputs={name: _load(arrays, item) for name, item in case["outputs"].items()},
@@ -111,14 +115,15 @@ def compare(model: TensorModel, reference: list[ParityCase]) -> Parity:
             return Parity(difference=greatest, within=False, message=message)
         try:
             outputs = model.run(case.signature, dict(case.inputs))
-        except Exception as exc:  # noqa: BLE001 - TensorFlow serves this request and this model does not
-            message = f"A request that TensorFlow answers failed: {type(exc).__name__}: {exc}"
+        except Exception as exc:  # noqa: BLE001 - the reference serves this request and this model does not
+            message = f"A request that {case.reference} answers failed: {type(exc).__name__}: {exc}"
             return Parity(difference=greatest, within=False, message=message)
-        difference, problem = _difference(case.outputs, outputs)
+        difference, problem = _difference(case, outputs)
         greatest = max(greatest, difference)
         if problem:
             return Parity(difference=greatest, within=False, message=f"Signature {case.signature}: {problem}")
-    message = f"{len(reference)} requests are answered as by TensorFlow; the greatest difference is {greatest:.2g}."
+    framework = next((case.reference for case in reference), "")
+    message = f"{len(reference)} requests are answered as by {framework}; the greatest difference is {greatest:.2g}."
     return Parity(difference=greatest, within=True, message=message)
 
 
@@ -146,8 +151,9 @@ def _requests(
             yield varied_inputs(base, rows=rows, seed=seed)
 
 
-def _difference(expected: Mapping[str, NDArray[Any]], actual: Mapping[str, NDArray[Any]]) -> tuple[float, str]:
+def _difference(case: ParityCase, actual: Mapping[str, NDArray[Any]]) -> tuple[float, str]:
     """The greatest difference between numbers, and a sentence about the first output beyond the tolerance."""
+    expected = case.outputs
     if set(expected) != set(actual):
         return 0.0, f"the outputs are {', '.join(sorted(actual))} and not {', '.join(sorted(expected))}."
     greatest = 0.0
@@ -168,7 +174,7 @@ def _difference(expected: Mapping[str, NDArray[Any]], actual: Mapping[str, NDArr
             )
         if not good.all():
             at = tuple(np.argwhere(~good)[0])
-            return greatest, f"{name} is {other[at]!r} where TensorFlow says {one[at]!r}."
+            return greatest, f"{name} is {other[at]!r} where {case.reference} says {one[at]!r}."
     return greatest, ""
 
 

@@ -12,7 +12,18 @@ if TYPE_CHECKING:
     from ..spec import ServingSpec
     from .base import Loader, Model
 
-LOADERS = ("openvino", "tensorflow", "keras", "sklearn", "xgboost", "custom")
+LOADERS = (
+    "openvino",
+    "tensorflow",
+    "keras",
+    "openvino_onnx",
+    "onnxruntime",
+    "sklearn",
+    "xgboost",
+    "lightgbm",
+    "catboost",
+    "custom",
+)
 
 #: the loader for each file name. `sklearn` detects the framework of a pickle.
 _FILES = {
@@ -20,17 +31,22 @@ _FILES = {
     "saved_model.pbtxt": "tensorflow",
     "model.keras": "keras",
     "model.bst": "xgboost",
+    "model.lgb": "lightgbm",
+    "model.cbm": "catboost",
     "model.joblib": "sklearn",
     "model.pkl": "sklearn",
 }
+
+#: for files of any name, if no file above is there
+_SUFFIXES = {".keras": "keras", ".h5": "keras", ".hdf5": "keras", ".onnx": "onnxruntime"}
 
 
 def detect(model_dir: Path) -> str:
     """The loader for the files in a folder; `custom` if none matches. Raises `LoaderError` if it is ambiguous."""
     loaders = {name: loader for name, loader in _FILES.items() if (model_dir / name).is_file()}
     if not loaders:
-        names = sorted(path.name for path in model_dir.iterdir() if path.name.endswith((".keras", ".h5", ".hdf5")))
-        loaders = dict.fromkeys(names, "keras")
+        names = sorted(path.name for path in model_dir.iterdir() if path.suffix in _SUFFIXES)
+        loaders = {name: _SUFFIXES[Path(name).suffix] for name in names}
     if len(set(loaders.values())) > 1 or (len(loaders) > 1 and "keras" in loaders.values()):
         raise LoaderError(f"Multiple model files are found in the model_path: {', '.join(sorted(loaders))}.")
     return next(iter(loaders.values()), "custom")
@@ -46,5 +62,8 @@ def load(spec: ServingSpec) -> Model:
         return loader(spec)
     except ServingError:
         raise
+    except ModuleNotFoundError as exc:
+        remedy = "Create the version with a runtime that has it, or with a package of its own"
+        raise LoaderError(f"The model needs {exc.name}, which its runtime does not have. {remedy}.") from exc
     except (Exception, SystemExit) as exc:  # models and frameworks may raise anything
         raise LoaderError(f"{type(exc).__name__}: {exc}") from exc

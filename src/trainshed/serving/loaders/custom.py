@@ -28,7 +28,7 @@ def load(spec: ServingSpec) -> CustomModel:
     if not name:
         raise LoaderError(
             "The model's files are of no known framework and no prediction class is given. "
-            "Save the model as saved_model.pb, model.joblib, model.pkl or model.bst, "
+            "Save the model as saved_model.pb, model.onnx, model.joblib, model.pkl, model.bst, model.lgb or model.cbm, "
             "or name a class with --prediction-class."
         )
     if spec.site and spec.site not in sys.path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,16 +40,21 @@ _SUPPORTED_DTYPES = {
 
 
 def load(spec: ServingSpec) -> OpenVinoModel:
-    graphs = read_signatures(spec.model_dir)
+    return compile_graphs(spec.model_dir, read_signatures(spec.model_dir), threads=spec.threads, kind="SavedModel")
+
+
+def compile_graphs(path: Path, graphs: Mapping[str, GraphSignature], *, threads: int, kind: str) -> OpenVinoModel:
+    """The model in a file or folder, with these signatures. Raises `LoaderError` if OpenVINO does not support all of
+    it; `kind` is the noun for it."""
     for name, graph in graphs.items():
         _check_types(name, graph.signature)
     main = DEFAULT if DEFAULT in graphs else next(iter(graphs))
     try:
         core = ov.Core()
-        model = core.read_model(spec.model_dir)
-        compiled = core.compile_model(model, "CPU", _settings(spec.threads))
+        model = core.read_model(path)
+        compiled = core.compile_model(model, "CPU", _settings(threads))
     except RuntimeError as exc:
-        raise LoaderError(f"OpenVINO can't run this SavedModel: {_error_message(exc)}") from exc
+        raise LoaderError(f"OpenVINO can't run this {kind}: {_error_message(exc)}") from exc
     calls = {name: _call(name, graph, graphs[main], compiled) for name, graph in graphs.items()}
     return OpenVinoModel(compiled, calls, {name: graph.signature for name, graph in graphs.items()})
 

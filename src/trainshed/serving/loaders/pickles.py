@@ -6,6 +6,7 @@ Unpickling runs code of the file. Only the host of its version may do it.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import joblib
 from ..errors import LoaderError
 
 JOBLIB, PICKLE = "model.joblib", "model.pkl"
+_FRAMEWORKS = ("xgboost", "lightgbm", "catboost", "sklearn")  #: there is an `xgboost.sklearn`
 
 
 def read(path: Path) -> Any:
@@ -37,6 +39,16 @@ class NotPickledError(LoaderError):
 
 
 def framework(value: Any) -> str:
-    """`xgboost` or `sklearn`, by the module of the object's class; empty if it is neither."""
+    """The loader of an object, by the module of its class; empty if none is known."""
     module = type(value).__module__
-    return next((name for name in ("xgboost", "sklearn") if name in module), "")  # there is an `xgboost.sklearn`
+    return next((name for name in _FRAMEWORKS if name in module), "")
+
+
+def model_path(model_dir: Path, own: Sequence[str]) -> Path:
+    """The first of joblib's file, pickle's and a framework's `own` that a folder has. Raises `LoaderError` if none is
+    there."""
+    names = (JOBLIB, PICKLE, *own)
+    for name in names:
+        if (path := model_dir / name).is_file():
+            return path
+    raise LoaderError(f"Could not find {', '.join(names[:-1])}, or {names[-1]} in {model_dir}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -19,17 +20,17 @@ from .tabular import TabularModel, predictions, table
 def load(spec: ServingSpec) -> TabularModel:
     """The estimator in the model's folder. Raises `LoaderError` if there is none that can predict.
 
-    A pickle of XGBoost is loaded by its loader.
+    A pickle of XGBoost, LightGBM or CatBoost is loaded by its loader.
     """
     threadpoolctl.threadpool_limits(spec.threads)
     paths = [path for name in (pickles.JOBLIB, pickles.PICKLE) if (path := spec.model_dir / name).is_file()]
     if not paths:
         raise LoaderError(f"Could not find either {pickles.JOBLIB} or {pickles.PICKLE} in {spec.model_dir}")
     estimator = pickles.read(paths[0])
-    if pickles.framework(estimator) == "xgboost":
-        from .xgboost import model_of  # takes a second to import
-
-        return model_of(estimator, threads=spec.threads)
+    if (framework := pickles.framework(estimator)) not in ("sklearn", ""):
+        module = importlib.import_module(f".{framework}", __package__)  # takes a second
+        model: TabularModel = module.model_of(estimator, threads=spec.threads)
+        return model
     if not callable(getattr(estimator, "predict", None)):
         raise LoaderError(f"{paths[0].name} holds a {type(estimator).__name__}, which has no predict method.")
     _disable_workers(estimator)

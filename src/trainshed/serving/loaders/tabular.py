@@ -1,4 +1,4 @@
-"""Tables in, JSON values out: shared by the loaders of scikit-learn and XGBoost."""
+"""Tables in, JSON values out: shared by the loaders of scikit-learn, XGBoost, LightGBM and CatBoost."""
 
 from __future__ import annotations
 

@@ -21,11 +21,7 @@ _MAX_FLOAT = float(np.finfo(np.float32).max)
 
 def load(spec: ServingSpec) -> XgboostModel:
     """The model in a folder. joblib's file has precedence over pickle's, and that over XGBoost's own."""
-    names = (pickles.JOBLIB, pickles.PICKLE, BOOSTER)
-    paths = [path for name in names if (path := spec.model_dir / name).is_file()]
-    if not paths:
-        raise LoaderError(f"Could not find {pickles.JOBLIB}, {pickles.PICKLE}, or {BOOSTER} in {spec.model_dir}")
-    return model_of(_read(paths[0]), threads=spec.threads)
+    return model_of(_read(pickles.model_path(spec.model_dir, (BOOSTER,))), threads=spec.threads)
 
 
 def model_of(value: Any, *, threads: int) -> XgboostModel:

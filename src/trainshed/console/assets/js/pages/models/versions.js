@@ -148,11 +148,12 @@ function servedBy({ detail, runtime, version }, between) {
   return [what, runtime && `runtime ${runtime}`].filter(Boolean).join(between);
 }
 
-/** The parity with TensorFlow. @param {Api.Parity | null | undefined} parity */
+/** The parity with the framework of the model. @param {Api.Parity | null | undefined} parity */
 function parityLabel(parity) {
   if (!parity) return null;
   if (!parity.within) return h("span", { class: "warn", title: parity.message }, "OpenVINO answered otherwise");
-  const words = parity.difference === 0 ? "equal to TensorFlow" : `within ${number(parity.difference)} of TensorFlow`;
+  const { difference, reference } = parity;
+  const words = difference === 0 ? `equal to ${reference}` : `within ${number(difference)} of ${reference}`;
   return h("span", { class: "good", title: parity.message, dataset: { testid: "parity" } }, words);
 }
 
