@@ -150,6 +150,10 @@ def test_pytorch_and_jax_count_the_master_and_the_workers() -> None:
     for name in ranks:
         env = envs[name]
         assert (env["MASTER_ADDR"], env["MASTER_PORT"], env["LOCAL_RANK"]) == ("127.0.0.1", "2222", "0")
+        assert (env["LOCAL_WORLD_SIZE"], env["ROLE_NAME"]) == ("1", "default")  # as torchrun: a process on each node
+        assert env["GROUP_RANK"] == env["ROLE_RANK"] == env["RANK"]
+        assert env["GROUP_WORLD_SIZE"] == env["ROLE_WORLD_SIZE"] == env["WORLD_SIZE"]
+        assert not [variable for variable in env if variable.startswith("TORCHELASTIC_")]
         assert (env["JAX_COORDINATOR_ADDRESS"], env["JAX_NUM_PROCESSES"]) == ("127.0.0.1:2222", "3")
         assert env["JAX_PROCESS_ID"] == env["RANK"]
 

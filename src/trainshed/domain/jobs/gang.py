@@ -196,7 +196,11 @@ def _container_task_type(key: str) -> str:
 def _rank_environment(
     training: Training, replica: ReplicaSpec, addresses: Mapping[str, ReplicaAddress]
 ) -> dict[str, str]:
-    """Rendezvous variables of PyTorch and JAX. Empty for parameter servers and evaluators."""
+    """Rendezvous variables of PyTorch and JAX. Empty for parameter servers and evaluators.
+
+    PyTorch's are those of torchrun for one process on each of several nodes. Those of its agent, which this server
+    replaces, are left out: PyTorch would look for the agent's store.
+    """
     ranked = [member for member in gang(training) if member.type in (MASTER, WORKER)]
     if replica not in ranked:
         return {}
@@ -208,6 +212,12 @@ def _rank_environment(
         "RANK": rank,
         "WORLD_SIZE": size,
         "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "GROUP_RANK": rank,
+        "GROUP_WORLD_SIZE": size,
+        "ROLE_RANK": rank,
+        "ROLE_WORLD_SIZE": size,
+        "ROLE_NAME": "default",
         "JAX_COORDINATOR_ADDRESS": str(first),
         "JAX_NUM_PROCESSES": size,
         "JAX_PROCESS_ID": rank,
