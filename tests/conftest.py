@@ -55,11 +55,16 @@ def database(tmp_path: Path) -> Iterator[Database]:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """One server shared by all tests that do not break it. Use names of your own for projects, buckets and jobs."""
-    # Trainers wait for files that tests make, and some run the interpreter of the tests for its packages.
-    seen = ",".join(map(str, (tmp_path_factory.getbasetemp(), ROOT, sys.prefix, sys.base_prefix)))
-    running = RunningServer(tmp_path_factory.mktemp("home"), {"sandbox": "auto", "sandbox_paths": seen}).start()
+    running = RunningServer(tmp_path_factory.mktemp("home"), _sandbox(tmp_path_factory)).start()
     yield running
     assert running.close() == 0
+
+
+def _sandbox(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The sandbox as users have it. User code waits for files that tests make, and some runs the interpreter of the
+    tests for its packages."""
+    seen = (tmp_path_factory.getbasetemp(), ROOT, sys.prefix, sys.base_prefix)
+    return {"sandbox": "auto", "sandbox_paths": ",".join(map(str, seen))}
 
 
 @pytest.fixture
@@ -99,7 +104,7 @@ def runner(
 def framework_server(tmp_path_factory: pytest.TempPathFactory, podman: Podman) -> Iterator[RunningServer]:
     """For jobs that need a framework."""
     home = cache.link_runtimes(tmp_path_factory.mktemp("framework") / "home")
-    own = {"container_network": "host"}  # which every machine has
+    own = {"container_network": "host", **_sandbox(tmp_path_factory)}  # the first is what every machine has
     running = RunningServer(home, own, environment=podman.env).start()
     yield running
     assert running.close() == 0

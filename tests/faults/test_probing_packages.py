@@ -1,9 +1,10 @@
-"""A package whose installation runs code: it runs as its job does, and not in the server."""
+"""A package whose installation runs code: it runs in a sandbox, and not in the server."""
 
 from __future__ import annotations
 
 import io
 import json
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ def command_of(pid):
     with open("/proc/%d/cmdline" % pid) as file:
         return file.read().split(chr(0))
 ancestors, pid = [], os.getpid()
-while pid > 1:
+while pid > 0:
     pid = parent_of(pid)
     ancestors.append(pid)
 seen = {
@@ -35,9 +36,17 @@ seen = {
     "stdin": os.readlink("/proc/self/fd/0"),
     "descriptors": [os.readlink("/proc/self/fd/" + fd) for fd in os.listdir("/proc/self/fd")
                     if os.path.exists("/proc/self/fd/" + fd)],
+    "reached": [path for path in HIDDEN if os.path.lexists(path)],
+    "written": [],
 }
-with open(PROBE, "w") as file:
-    json.dump(seen, file)
+for path in UNWRITABLE:
+    try:
+        with open(path + "/left-by-a-build", "w"):
+            seen["written"].append(path)
+    except OSError:
+        continue
+with open("trainer/seen.py", "w") as file:
+    file.write("SEEN = " + repr(json.dumps(seen)))
 from setuptools import setup
 setup(name="trainer", version="1.0", packages=["trainer"])
 """
@@ -54,13 +63,16 @@ def source_package(files: dict[str, str]) -> bytes:
 
 
 @pytest.mark.fault("F70")
-def test_the_code_of_a_setup_py_runs_as_its_job_does(server: RunningServer, tmp_path: Path) -> None:
+def test_the_code_of_a_setup_py_runs_in_a_sandbox(server: RunningServer, tmp_path: Path) -> None:
     jobs = Submitter(server, "probing", tmp_path)
-    probe, package = tmp_path / "probe.json", tmp_path / "trainer-1.0.tar.gz"
+    package, home = tmp_path / "trainer-1.0.tar.gz", server.home
+    (home / "packages" / "another").mkdir(parents=True, exist_ok=True)
+    hidden = [str(home / name) for name in ("token", "state.db", "packages/another", "buckets/probing-bucket", "hosts")]
+    unwritable = [str(home / "packages"), str(home / "packages" / "probing"), str(home / "node"), sys.prefix]
     files = {
-        "setup.py": f"PROBE = {str(probe)!r}\n{SETUP}",
+        "setup.py": f"HIDDEN, UNWRITABLE = {hidden!r}, {unwritable!r}\n{SETUP}",
         "trainer/__init__.py": "",
-        "trainer/task.py": "print('it runs')",
+        "trainer/task.py": "from trainer.seen import SEEN\nprint('SEEN', SEEN)",
     }
     package.write_bytes(source_package(files))
     training = {
@@ -71,10 +83,11 @@ def test_the_code_of_a_setup_py_runs_as_its_job_does(server: RunningServer, tmp_
     }
     server.call("POST", "/v1/projects/probing/jobs", {"jobId": "probe", "trainingInput": training})
     assert jobs.wait("probe")["state"] == "SUCCEEDED"
-    assert "it runs" in jobs.lines("probe")
-    seen: dict[str, Any] = json.loads(probe.read_text())
-    assert server.pid not in seen["ancestors"]
-    assert any("supervise" in command for command in seen["commands"]), seen["commands"]
+    [line] = [line for line in jobs.lines("probe") if line.startswith("SEEN ")]
+    seen: dict[str, Any] = json.loads(line.removeprefix("SEEN "))
+    assert (seen["reached"], seen["written"]) == ([], [])
+    assert seen["ancestors"][-2:] == [1, 0], "the first process of its own namespace, and none outside"
+    assert len(seen["ancestors"]) < 8, seen["commands"]
     assert Path(seen["folder"]).is_relative_to(jobs.attempt("probe")), seen["folder"]
     assert seen["stdin"] == "/dev/null"
     assert server.token not in json.dumps(seen)

@@ -12,7 +12,7 @@ import orjson
 
 LOG = logging.getLogger("trainshed.attempts.batch_progress")
 
-PREDICTION_FOLDER = "prediction"  #: of an attempt: the plan, the model's files and the progress
+PREDICTION_FOLDER = "prediction"  #: of an attempt: what a batch prediction writes besides its results
 _FILE_MAX_BYTES = 4096
 
 

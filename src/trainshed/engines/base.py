@@ -90,7 +90,6 @@ class AttemptSpec:
     warm: bool = True  #: whether it may start from a warm process
     containers: ContainerSettings | None = None  #: if each replica has one
     remote: RemoteSpec | None = None  #: for remote replicas
-    sandboxed: bool = True  #: whether replicas run in the sandbox of this machine, if it has one
     readable: tuple[Path, ...] = ()  #: what replicas in a sandbox can read besides their runtime and packages
     writable: tuple[Path, ...] = ()  #: what they can write besides their working folder
 

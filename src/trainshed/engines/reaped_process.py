@@ -10,13 +10,16 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+import orjson
 
 from trainshed.artifacts.staging import SAFE_WRITE_FLAGS
 from trainshed.errors import DeadlineExceededError
 from trainshed.node.process import open_files, tree
 from trainshed.node.process.environment import inherited_environment
 from trainshed.node.process.reaper import SIGNAL_EXIT_BASE
+from trainshed.node.sandbox.reaped import VARIABLE as CELL_VARIABLE
 
 LOG_MAX_BYTES = 4 << 20  #: of a log before it is rotated; the previous rotated file is deleted then
 STATUS_TIMEOUT_S = 0.05  #: maximum wait of `ChildRun.status`
@@ -35,10 +38,12 @@ def start_reaped(
     work: Path,
     mark: str = "",
     env: Mapping[str, str] | None = None,
+    cell: Mapping[str, Any] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start `run.py ARGUMENTS` below a reaper. Closing its stdin kills it with all descendants.
 
-    `env` is its environment. None, for programs that run no user code: this process's.
+    `env` is its environment. None, for programs that run no user code: this process's. `cell` is its sandbox
+    (`Sandbox.cell`).
 
     All of these processes have the mark in their environment, so that they are found if the reaper is killed.
     """
@@ -55,6 +60,7 @@ def start_reaped(
                 **open_files.variables(),
                 "PYTHONUNBUFFERED": "1",
                 **({MARK_VARIABLE: mark} if mark else {}),
+                **({CELL_VARIABLE: orjson.dumps(cell).decode()} if cell else {}),
             },
         )
 

@@ -32,7 +32,8 @@ def run(words):
     if words[:1] == ["reap"]:
         from trainshed_node.process.reaper import run_reaped
 
-        status = run_reaped(0, words[1], lambda: run_below_reaper(words[3:]), int(words[2]))
+        cell, listener = take_cell()
+        status = run_reaped(0, words[1], lambda: run_below_reaper(words[3:]), int(words[2]), cell, listener)
         if words[3] == "container-host" and status != 0:  # one that ended well has seen to its container itself
             from trainshed_serving.container.host import remove_container
 
@@ -45,6 +46,14 @@ def run(words):
     else:
         from trainshed_node.main import main
     return main(words)
+
+
+def take_cell():
+    if "TRAINSHED_CELL" not in os.environ:
+        return None, -1
+    from trainshed_node.sandbox.reaped import take_cell
+
+    return take_cell()
 
 
 def run_below_reaper(words):

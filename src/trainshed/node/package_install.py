@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 from .archives.extract import BadArchiveError, check, extract
-from .failure import INSTALL_FAILED, INSTALLATION, NodeFailureError, write_failure
+from .failure import INSTALL_FAILED, INSTALLATION, NodeFailureError, read_failure, write_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def install(folder: str) -> int:
     """
     with open(os.path.join(folder, "spec.json"), "rb") as file:
         spec = json.loads(file.read().decode())
+    sys.stdout.flush()
     try:
         _install_once(folder, spec)
     except (InstallError, BadArchiveError, OSError) as exc:
@@ -68,14 +69,45 @@ def _install_once(folder: str, spec: dict[str, Any]) -> None:
             shutil.rmtree(stale)
         partial = "%s.partial-%d" % (site, os.getpid())
         os.mkdir(partial, 0o700)
-        uv = _Uv(spec["uv"], spec["python"])
-        for index, package in enumerate(spec["packages"]):
-            source = _fetch(package, os.path.join(folder, "packages", str(index)))
-            _log("Installing the package: %s" % package["uri"])
-            uv.run(["--target", partial, "--no-deps", *_build_options(source), source], package["uri"])
-        _install_requirements(uv, partial)
+        sources = os.path.join(folder, "packages")
+        os.makedirs(sources, mode=0o700, exist_ok=True)
+        sandbox = spec.get("sandbox")
+        if sandbox is None or sandbox["level"] == "none":
+            _fill(partial, sources, spec)
+        else:
+            _fill_in_cell(partial, sources, spec)
         os.sync()  # else a power cut may leave a folder that looks complete without its files
         os.rename(partial, site)
+
+
+def _fill(partial: str, sources: str, spec: dict[str, Any]) -> None:
+    """Install all packages and what they require into a folder. Runs their code."""
+    uv = _Uv(spec["uv"], spec["python"])
+    for index, package in enumerate(spec["packages"]):
+        source = _fetch(package, os.path.join(sources, str(index)))
+        _log("Installing the package: %s" % package["uri"])
+        uv.run(["--target", partial, "--no-deps", *_build_options(source), source], package["uri"])
+    _install_requirements(uv, partial)
+
+
+def _fill_in_cell(partial: str, sources: str, spec: dict[str, Any]) -> None:
+    """As `_fill`, in a sandbox that can write nothing but the two folders."""
+    from .sandbox.builds import run_build  # late: remote nodes do not need it
+
+    def fill() -> int:
+        try:
+            _fill(partial, sources, spec)
+        except (InstallError, BadArchiveError, OSError) as exc:
+            failed = exc if isinstance(exc, InstallError) else InstallError(str(exc))
+            write_failure(sources, INSTALLATION, failed.failure)
+            return 1
+        return 0
+
+    status = run_build(spec, partial, sources, fill)
+    if status != 0:
+        failure = read_failure(sources, INSTALLATION) or {}
+        message = failure.get("message") or "The installation of the packages was interrupted."
+        raise InstallError(str(message), str(failure.get("output") or ""))
 
 
 def _sha256(path: str) -> str:

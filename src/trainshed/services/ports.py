@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from trainshed.attempts.batch_progress import BatchProgress
 from trainshed.attempts.journal import HangRecord, RestartRecord
+from trainshed.domain.jobs.board_folder import BoardFolder
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.jobs.workload import Workload
@@ -143,8 +144,8 @@ class TensorBoardLauncher(Protocol):
     def begin(self) -> None:
         """Remove what an earlier server left."""
 
-    def start(self, python: Path, logdir: Path, *, number: int, prefix: str) -> TensorBoardProcess:
-        """Start one on a folder, which may not exist yet. Returns immediately.
+    def start(self, python: Path, events: BoardFolder, *, number: int, prefix: str) -> TensorBoardProcess:
+        """Start one on a folder. Returns immediately.
 
         Raises `EngineUnavailableError` if it fails.
         """

@@ -19,7 +19,7 @@ class ServingSpec:
     model: str = ""
     version: str = ""
     instance: int = 0  #: number of the host among those of its version
-    socket: Path = Path()  #: the Unix socket that a local host listens on
+    socket: Path = Path()  #: the Unix socket that a local host listens on; empty: standard input is a listening one
     address: tuple[str, int] | None = None  #: the host and port that a remote host listens on
     secret: str = field(default="", repr=False)  #: first frame of every connection; empty: no authentication
     prediction_class: str = ""  #: `package.module.Class` of a custom prediction routine

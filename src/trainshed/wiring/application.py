@@ -195,6 +195,7 @@ def build_application(
         warm=core.engine.warm,
         containers=_host_containers(home, settings),
         env=core.engine.user_environment,
+        sandbox=core.sandbox,
     )
     hosts = HostEngineRouter({LOCAL_ENGINE: local_hosts, RAY_ENGINE: ray.hosts})
     provisioner = _build_provisioner(core, hosts)
@@ -245,7 +246,9 @@ def _build_services(
         core.runtimes,
         in_use=lambda name: core.jobs.runtime_in_use(name) or runtime_in_use(core.models, name),
     )
-    launcher = LocalTensorBoardLauncher(core.home.tensorboards, ship=core.engine.ship, env=core.engine.user_environment)
+    launcher = LocalTensorBoardLauncher(
+        core.home.tensorboards, ship=core.engine.ship, env=core.engine.user_environment, sandbox=core.sandbox
+    )
     mirrors = Mirrors(core.home.mirrors, core.backend)
     mirrors.clear()
     progress = ProgressService(core.jobs, core.home, mirrors, owner=core.buckets.owner)
@@ -319,8 +322,12 @@ def _build_provisioner(core: Core, hosts: HostEngine) -> VersionProvisioner:
         home=core.home,
         model_files=model_files,
         runtimes=core.runtimes,
-        installer=PackageInstaller(uv=find_uv(), ship=core.engine.ship, env=core.engine.build_environment),
-        references=ReferenceOutputs(core.engine.warm, ship=core.engine.ship, env=core.engine.user_environment),
+        installer=PackageInstaller(
+            uv=find_uv(), ship=core.engine.ship, env=core.engine.build_environment, sandbox=core.sandbox
+        ),
+        references=ReferenceOutputs(
+            core.engine.warm, ship=core.engine.ship, env=core.engine.user_environment, sandbox=core.sandbox
+        ),
         uri_resolver=uri_resolver(core),
         images=ImageResolver(
             tool=core.settings.container_tool,

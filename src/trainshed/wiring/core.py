@@ -53,6 +53,7 @@ class Core:
     backend: BackendRouter
     buckets: Buckets
     objects: Objects
+    sandbox: Sandbox | None
     engine: LocalEngine
     machine: MachineMetrics
     machines: MachineTypes
@@ -73,6 +74,7 @@ def build_core(home: Home, settings: Settings, database: Database, sandbox: Sand
     _register_cloud_buckets(cloud_buckets, buckets, file_backend)
     projects = Projects(ProjectStore(database), default=default_project(home, environment()))
     warm = {EnvironmentDir(home.runtimes / each.key).python: each.warm for each in CATALOGUE.values() if each.warm}
+    sandbox = sandbox and replace(sandbox, number=projects.number)
     return Core(
         home=home,
         settings=settings,
@@ -85,6 +87,7 @@ def build_core(home: Home, settings: Settings, database: Database, sandbox: Sand
         backend=backend,
         buckets=buckets,
         objects=Objects(backend, UploadSessions(home.uploads), owner=buckets.owner),
+        sandbox=sandbox,
         engine=LocalEngine(
             home,
             uv,
@@ -92,7 +95,7 @@ def build_core(home: Home, settings: Settings, database: Database, sandbox: Sand
             slots=settings.slots,
             passed=settings.passed_variables,
             single_replica_share=settings.single_replica_share,
-            sandbox=sandbox and replace(sandbox, number=projects.number),
+            sandbox=sandbox,
         ),
         machine=MachineMetrics(partial(sample_machine, home.path), cpus=cpus),
         machines=MachineTypes.read(home.file_settings().get("machines", {})),

@@ -86,6 +86,7 @@ def build_job_plane(
         models=core.models,
         provisioner=provisioner,
         backend=core.backend,
+        buckets=_local_buckets(core),
         ship=core.engine.ship,
     )
 

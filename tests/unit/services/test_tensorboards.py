@@ -20,6 +20,7 @@ from trainshed.buckets.backend import BackendRouter
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.config import Home
 from trainshed.domain.jobs.batch_prediction import BatchPrediction
+from trainshed.domain.jobs.board_folder import BoardFolder
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
@@ -64,8 +65,8 @@ class FakeDependencies:
     def begin(self) -> None:
         return None
 
-    def start(self, python: Path, logdir: Path, *, number: int, prefix: str) -> Process:
-        self.started.append(Process(logdir, prefix, broken=self.broken))
+    def start(self, python: Path, events: BoardFolder, *, number: int, prefix: str) -> Process:
+        self.started.append(Process(events.path, prefix, broken=self.broken))
         return self.started[-1]
 
     def ready(self, name: str) -> Path | None:

@@ -26,7 +26,7 @@ from trainshed.engines.hosts.base import HostEngine
 from trainshed.engines.hosts.spec import HostSpec, ResolvedContainer
 from trainshed.engines.hosts.watcher import HostPhase, HostStatus
 from trainshed.engines.local.containers import ResolvedImage, resolve_image
-from trainshed.engines.local.package_installer import PackageInstaller
+from trainshed.engines.local.package_installer import InstallTarget, PackageInstaller
 from trainshed.errors import EngineUnavailableError, FailedPreconditionError, NotFoundError, TrainshedError
 from trainshed.node.crashpoints import crashpoint
 from trainshed.runtimes.catalogue import DEFAULT_RUNTIME
@@ -258,9 +258,8 @@ class VersionProvisioner:
             self._install_folder(version),
         )
         try:
-            self.deps.installer.install(
-                packages, python=python, site=site, folder=folder, check=context.check_cancelled
-            )
+            target = InstallTarget(project=version.project, python=python, site=site)
+            self.deps.installer.install(packages, target=target, folder=folder, check=context.check_cancelled)
         except FailedPreconditionError as exc:
             uris = ", ".join(each.uri for each in packages)
             raise ModelLoadError(

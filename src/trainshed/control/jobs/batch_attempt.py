@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,14 +42,17 @@ class BatchAttemptBuilder:
     models: ModelStore
     provisioner: VersionProvisioner
     backend: BucketBackend
+    buckets: Callable[[str], Iterable[str]]  #: the buckets of a project that are folders
     ship: Callable[[], Path]  #: returns the folder with the serving code, for Pythons without Trainshed
 
     def prepare(self, job: Job, prediction: BatchPrediction, folder: Path) -> AttemptSpec:
         """Build the spec of the attempt in `folder`. Blocks while a runtime is built and files are copied."""
         state_folder = folder / PREDICTION_FOLDER
         state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        spec = self._spec(job, prediction, state_folder / "model")
-        (state_folder / "plan.json").write_bytes(orjson.dumps(self._plan(job, prediction, spec, state_folder)))
+        model_dir, inputs, plan_file = folder / "model", folder / "inputs", folder / "plan.json"
+        spec = self._spec(job, prediction, model_dir)
+        plan = self._plan(job, prediction, spec, inputs)
+        plan_file.write_bytes(orjson.dumps(plan | {"state": str(state_folder)}))
         env = gang.common_environment(job, prediction, cpus=self.provisioner.resources.cpus)
         [replica] = gang.gang(prediction)
         return AttemptSpec(
@@ -59,9 +62,9 @@ class BatchAttemptBuilder:
             folder=folder,
             python=spec.python,
             module=MODULE,
-            args=(str(state_folder / "plan.json"),),
+            args=(str(plan_file),),
             packages=(),
-            site=state_folder / "site",
+            site=folder / "site",
             replicas=(Replica(name=replica.name, type=replica.type, index=replica.index, primary=True),),
             env=env | {"PYTHONPATH": str(self.ship())},
             grace_s=self.settings.grace_s,
@@ -70,10 +73,11 @@ class BatchAttemptBuilder:
             hang_timeout_s=self.settings.hang_timeout_s,
             hang_restart=self.settings.hang_restart,
             warm=spec.loader == _WARM_LOADER,
-            sandboxed=False,  # results are moved from the attempt's folder into a bucket, which would be two mounts
+            readable=(plan_file, model_dir, inputs, self.ship(), *([Path(spec.site)] if spec.site else ())),
+            writable=(state_folder, *(self.provisioner.deps.home.buckets / name for name in self.buckets(job.project))),
         )
 
-    def _plan(self, job: Job, prediction: BatchPrediction, spec: HostSpec, state_folder: Path) -> dict[str, object]:
+    def _plan(self, job: Job, prediction: BatchPrediction, spec: HostSpec, inputs: Path) -> dict[str, object]:
         uri_resolver = self.provisioner.deps.uri_resolver
         if cloud := uri_resolver.cloud_of(job.project, prediction.output_path):
             raise cloud_output_unsupported(prediction.output_path, cloud)
@@ -85,7 +89,7 @@ class BatchAttemptBuilder:
         if output is None or not uris:
             raise missing
         try:
-            paths = [uri_resolver.local_file(job.project, uri, copies=state_folder / "inputs") for uri in uris]
+            paths = [uri_resolver.local_file(job.project, uri, copies=inputs) for uri in uris]
         except NotFoundError as exc:
             raise missing from exc
         buckets = self.provisioner.deps.home.buckets
@@ -99,7 +103,6 @@ class BatchAttemptBuilder:
             "inputs": [str(path) for path in paths],
             "names": {str(path): uri for path, uri in zip(paths, uris, strict=True)},
             "output": str(output),
-            "state": str(state_folder),
             "data_format": prediction.data_format.value,
             "batch_size": prediction.batch_size,
             "signature": prediction.signature,

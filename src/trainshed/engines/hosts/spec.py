@@ -55,15 +55,16 @@ class HostSpec:
     manifest: ArtifactManifest | None = None  #: what a remote host has to fetch
 
 
-def render(spec: HostSpec, socket_path: Path, container: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The content of a host's spec file. `container` is what it runs, if its version is a container."""
+def render(spec: HostSpec, socket_path: Path | None, container: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The content of a host's spec file. Without `socket_path`, its standard input is the listening socket. `container`
+    is what it runs, if its version is a container."""
     return {
         "format": FORMAT,
         "project": spec.project,
         "model": spec.model,
         "version": spec.version,
         "instance": spec.instance,
-        "socket": str(socket_path),
+        "socket": str(socket_path or ""),
         "model_dir": str(spec.model_dir),
         "loader": spec.loader,
         "prediction_class": spec.prediction_class,

@@ -115,7 +115,7 @@ class LocalEngine:
                 return
             attempt.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             spec = render(attempt, uv=self._uv, cluster=cluster)
-            if self._sandbox is not None and attempt.sandboxed and attempt.containers is None and cluster is None:
+            if self._sandbox is not None and attempt.containers is None and cluster is None:
                 spec["sandbox"] = self._sandbox.render(attempt)
             write_file(attempt.folder / "spec.json", orjson.dumps(spec, default=str))
             crashpoint("attempt.spec.written")

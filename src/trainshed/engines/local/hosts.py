@@ -19,8 +19,9 @@ from trainshed.engines.hosts.processes import HostProcessEngine
 from trainshed.engines.hosts.spec import HostSpec, log_of, render
 from trainshed.engines.hosts.watcher import HostProcess
 from trainshed.engines.local.containers import HostContainers
+from trainshed.engines.local.sandbox import Sandbox
 from trainshed.engines.local.warm import WarmProcesses
-from trainshed.engines.reaped_process import LOG_MAX_BYTES, PipeHandle, ProcessHandle, SocketHandle, start_reaped
+from trainshed.engines.reaped_process import PipeHandle, ProcessHandle, SocketHandle, start_reaped
 from trainshed.errors import EngineUnavailableError
 from trainshed.node.process import tree
 from trainshed.node.process.environment import user_environment
@@ -30,6 +31,7 @@ LOG = logging.getLogger("trainshed.engines.local.hosts")
 
 MODULE = "trainshed_serving"
 TENSORFLOW_LOADERS = ("tensorflow", "keras")  #: loaders that import TensorFlow
+_PRIVATE_FOLDER = ".private"  #: what hosts have of their own in a sandbox; no project can have this name
 _SOCKET_PATH_MAX_BYTES = 100  #: the kernel's limit is 107
 
 
@@ -44,19 +46,22 @@ class LocalHostEngine(HostProcessEngine):
         warm: WarmProcesses | None = None,
         containers: HostContainers | None = None,
         env: Callable[[], Mapping[str, str]] = user_environment,
+        sandbox: Sandbox | None = None,
     ) -> None:
         """Hosts that need TensorFlow are forked from `warm` processes, if there are any. `env` returns what hosts get
-        of the server's environment."""
+        of the server's environment. Without `sandbox`, they run as the server does."""
         super().__init__(home)
         self._containers = containers
         self._ship = ship
         self._warm = warm
         self._env = env
+        self._sandbox = sandbox
         self._sockets = home.hosts
 
     def open(self, on_change: Callable[[], None]) -> None:
         """Remove what an earlier server left."""
         self._sockets = _socket_folder(self._home.hosts)
+        shutil.rmtree(self._home.hosts / _PRIVATE_FOLDER, ignore_errors=True)
         if self._containers is not None:
             self._containers.sweep()
         super().open(on_change)
@@ -79,10 +84,11 @@ class LocalHostEngine(HostProcessEngine):
                 work.mkdir(mode=0o700, parents=True, exist_ok=True)
             spec_file = folder / f"{spec.instance}.json"
             container = self._container(spec)
+            cell = self._cell(spec, folder, path) if container is None else None
             with open(os.open(spec_file, os.O_TRUNC | SAFE_WRITE_FLAGS, 0o600), "wb") as file:
-                file.write(orjson.dumps(render(spec, path, container)))
+                file.write(orjson.dumps(render(spec, path if cell is None else None, container)))
             log = log_of(folder, spec)
-            handle = self._fork(spec, spec_file, log, work)
+            handle = self._fork(spec, spec_file, log, cell)
             forked = handle is not None
             if handle is None:
                 arguments = ("host" if container is None else "container-host", str(spec_file))
@@ -95,9 +101,10 @@ class LocalHostEngine(HostProcessEngine):
                         work=work,
                         mark=str(path),
                         env=self._env() if container is None else None,  # a container has its own
+                        cell=cell,
                     )
                 )
-            host = HostProcess(handle, log, path, on_exit=self._on_exit(container))
+            host = HostProcess(handle, log, path, on_exit=self._on_exit(container, cell))
         except OSError as exc:
             raise EngineUnavailableError(
                 f"A host of version {spec.version} of model {spec.model} can't be started: "
@@ -114,19 +121,35 @@ class LocalHostEngine(HostProcessEngine):
             raise EngineUnavailableError("Containers are not run here.")
         return self._containers.order(spec, spec.container)
 
-    def _on_exit(self, container: Mapping[str, Any] | None) -> Callable[[], None] | None:
+    def _cell(self, spec: HostSpec, folder: Path, path: Path) -> Mapping[str, Any] | None:
+        """The sandbox of a host, which sees its version's files and those of its hosts."""
+        if self._sandbox is None:
+            return None
+        return self._sandbox.cell(
+            spec.project,
+            private=self._home.hosts / _PRIVATE_FOLDER / path.stem,
+            readable=(folder, spec.model_dir, *([Path(spec.site)] if spec.site else ())),
+            writable=(folder / "work",),
+            listen=path,
+        )
+
+    def _on_exit(
+        self, container: Mapping[str, Any] | None, cell: Mapping[str, Any] | None
+    ) -> Callable[[], None] | None:
         """The cleanup after the exit of a host, for a thread that may block."""
+        if cell is not None:
+            return partial(shutil.rmtree, cell["private"], ignore_errors=True)
         if container is None or self._containers is None:
             return None
         return partial(self._containers.end, container)
 
-    def _fork(self, spec: HostSpec, spec_file: Path, log: Path, work: Path) -> ProcessHandle | None:
+    def _fork(self, spec: HostSpec, spec_file: Path, log: Path, cell: Mapping[str, Any] | None) -> ProcessHandle | None:
         """Fork a host from a warm process. Returns None if there is none, or the host may need other modules."""
         if self._warm is None or spec.site or spec.loader not in TENSORFLOW_LOADERS:
             return None
         os.close(os.open(log, os.O_APPEND | SAFE_WRITE_FLAGS, 0o600))  # the reaper fails on a log it can't write
         arguments = (MODULE, "host", str(spec_file))
-        connection = self._warm.run(spec.python, arguments, log=log, log_limit=LOG_MAX_BYTES, talks_in=work)
+        connection = self._warm.run(spec.python, arguments, log=log, talks_in=spec_file.parent / "work", cell=cell)
         if connection is None:
             return None
         try:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,13 +117,41 @@ class Sandbox:
         """The user of a project's processes; 0: the server's."""
         return self.level.uid + self.number(project) % UIDS if self.level.uid else 0
 
+    def cell(
+        self,
+        project: str,
+        *,
+        private: Path,
+        readable: Iterable[Path] = (),
+        writable: Iterable[Path] = (),
+        listen: Path | None = None,
+    ) -> Mapping[str, Any] | None:
+        """The sandbox of a process below a reaper, as `node.sandbox.reaped` reads it; None without one.
+
+        `private` is a folder for what it alone uses. `listen` is the path of a socket that becomes its standard input.
+        """
+        if self.level.level == NONE:
+            return None
+        return {
+            **self._common(project),
+            "read_only": [str(path) for path in (*self.paths, *readable)],
+            "writable": [str(path) for path in writable],
+            "private": str(private),
+            "listen": str(listen or ""),
+        }
+
+    def build(self, project: str) -> Mapping[str, Any]:
+        """The sandbox of a package build, to which `node.sandbox.builds` adds what it needs."""
+        return {**self._common(project), "read_only": [str(path) for path in self.paths]}
+
+    def _common(self, project: str) -> dict[str, Any]:
+        return {"level": self.level.level, "uid": self.uid(project), "hidden": [str(self.home.path)]}
+
     def render(self, attempt: AttemptSpec) -> Mapping[str, Any]:
         """The part of a spec file about the sandbox of an attempt's replicas."""
         return {
-            "level": self.level.level,
+            **self._common(attempt.project),
             "note": self.level.note,
-            "uid": self.uid(attempt.project),
             "read_only": [str(path) for path in (*self.paths, *attempt.readable)],
             "writable": [str(path) for path in attempt.writable],
-            "hidden": [str(self.home.path)],
         }

@@ -11,10 +11,13 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import orjson
 
 from trainshed.artifacts.staging import SAFE_WRITE_FLAGS
+from trainshed.domain.jobs.board_folder import BoardFolder
+from trainshed.engines.local.sandbox import Sandbox
 from trainshed.engines.reaped_process import describe_exit, log_tail, start_reaped
 from trainshed.errors import EngineUnavailableError
 from trainshed.node.process.environment import user_environment
@@ -26,10 +29,10 @@ _LOG_SCAN_BYTES = 1 << 16
 class TensorBoard:
     """One TensorBoard process. It ends on `end`, and with this process."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path, spec: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self._process = process
-        self._log = log
-        self._spec = spec
+        self._folder = folder
+        self._log, self._spec = folder / "log", folder / "arguments.json"
         self._port = 0
 
     def port(self) -> int:
@@ -52,42 +55,59 @@ class TensorBoard:
             if pipe is not None:
                 pipe.close()
         self._process.wait()
-        self._spec.unlink(missing_ok=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class LocalTensorBoardLauncher:
     """Starts TensorBoard processes, with a folder for their logs and the shipped code (`ship`)."""
 
     def __init__(
-        self, folder: Path, *, ship: Callable[[], Path], env: Callable[[], Mapping[str, str]] = user_environment
+        self,
+        folder: Path,
+        *,
+        ship: Callable[[], Path],
+        env: Callable[[], Mapping[str, str]] = user_environment,
+        sandbox: Sandbox | None = None,
     ) -> None:
+        """Without `sandbox`, they run as the server does."""
         self._folder = folder
         self._env = env
         self._ship = ship
+        self._sandbox = sandbox
 
     def begin(self) -> None:
         """Remove what an earlier server left."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def start(self, python: Path, logdir: Path, *, number: int, prefix: str) -> TensorBoard:
+    def start(self, python: Path, events: BoardFolder, *, number: int, prefix: str) -> TensorBoard:
         """Start one on a folder, which may not exist yet. Returns immediately. Raises
         `EngineUnavailableError` if it fails."""
         arguments = [
-            *("--logdir", str(logdir), "--host", "127.0.0.1", "--port", "0", "--path_prefix", prefix),
+            *("--logdir", str(events.path), "--host", "127.0.0.1", "--port", "0", "--path_prefix", prefix),
             *("--load_fast", "false", "--reload_interval", "5"),  # its fast loader would listen on all interfaces
         ]
-        log, spec = self._folder / f"{number}.log", self._folder / f"{number}.json"
+        folder = self._folder / str(number)
+        log, spec, work = folder / "log", folder / "arguments.json", folder / "work"
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for path in (log, spec):
-                path.unlink(missing_ok=True)
+            work.mkdir(mode=0o700, parents=True)
+            cell = self._cell(events, folder)
             with open(os.open(spec, os.O_TRUNC | SAFE_WRITE_FLAGS, 0o600), "wb") as file:
                 file.write(orjson.dumps(arguments))
             process = start_reaped(
-                python, self._ship(), ("tensorboard", str(spec)), log=log, work=self._folder, env=self._env()
+                python, self._ship(), ("tensorboard", str(spec)), log=log, work=work, env=self._env(), cell=cell
             )
         except OSError as exc:
             raise EngineUnavailableError(
                 f"TensorBoard can't be started: {exc.filename or self._folder}: {exc.strerror}."
             ) from exc
-        return TensorBoard(process, log, spec)
+        return TensorBoard(process, folder)
+
+    def _cell(self, events: BoardFolder, folder: Path) -> Mapping[str, Any] | None:
+        if self._sandbox is None:
+            return None
+        return self._sandbox.cell(
+            events.project,
+            private=folder / "private",
+            readable=(folder / "arguments.json", events.root),
+            writable=(folder / "work",),
+        )

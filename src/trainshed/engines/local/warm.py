@@ -24,6 +24,7 @@ import orjson
 
 from trainshed.config import Home
 from trainshed.engines.base import AttemptSpec
+from trainshed.engines.reaped_process import LOG_MAX_BYTES
 from trainshed.node.process import open_files
 from trainshed.node.process.environment import build_environment, user_environment
 from trainshed.node.process.tree import stat_fields
@@ -120,13 +121,19 @@ class WarmProcesses:
         return FAILED
 
     def run(
-        self, python: Path, argv: Sequence[str], *, log: Path, log_limit: int, talks_in: Path | None = None
+        self,
+        python: Path,
+        argv: Sequence[str],
+        *,
+        log: Path,
+        talks_in: Path | None = None,
+        cell: Mapping[str, Any] | None = None,
     ) -> socket.socket | None:
         """Have a warm process of `python` run the module `argv[0]`, with the rest as its arguments, in a fork.
 
         Returns the connection: after a NUL comes the exit status, then its end. Closing it kills the fork. Returns None
         if there is no warm process; then one is started for later. With `talks_in`, the fork runs in that folder. Its
-        pid comes first, in a line, and then its stdout.
+        pid comes first, in a line, and then its stdout. `cell` is its sandbox (`Sandbox.cell`).
         """
         if not self._modules.get(python):
             return None
@@ -137,8 +144,9 @@ class WarmProcesses:
             "argv": list(argv),
             "env": {**inherited, "PYTHONPATH": str(self._ship())},
             "log": str(log),
-            "log_limit": log_limit,
+            "log_limit": LOG_MAX_BYTES,
             "talks_in": str(talks_in or ""),
+            "cell": cell or {},
         }
         try:
             folder = self._folder(python, env)

@@ -127,6 +127,7 @@ class Cell:
             syscalls.set_dumpable(True)
             landlock.restrict_scopes()
         else:
+            mounts.prepare(self._private)
             own = [os.path.join(self._private, name) for name in mounts.OWN_FOLDERS.values()]
             syscalls.drop_capabilities()
             read_only = [*view.SYSTEM_FOLDERS, "/proc", *view.linked_files(), *self._view.read_only]
@@ -134,8 +135,14 @@ class Cell:
         syscalls.set_filter(self._filter)
 
     def read_pid(self, status: int) -> int:
-        """The pid of the program, as its parent knows it. `status` is the other end of that of `run_init`."""
-        return int(_NUMBER.unpack(os.read(status, _NUMBER.size))[0])
+        """The pid of the program, as its parent knows it. `status` is the other end of that of `run_init`. Returns 0 if
+        there is none, because the cell can't be set up."""
+        data = os.read(status, _NUMBER.size)
+        return int(_NUMBER.unpack(data)[0]) if data else 0
+
+    def read_status(self, status: int) -> Optional[int]:
+        """The wait status of the program. Returns None if the cell was killed with it."""
+        return read_status(status)
 
     def environment(self, env: dict[str, str]) -> dict[str, str]:
         """The variables of a program in the cell."""

@@ -20,6 +20,7 @@ import time
 from ..process import spawn
 from ..process.reaper import run_reaped
 from ..process.tree import stat_fields
+from ..sandbox.reaped import make_cell
 from ..supervisor import supervisor  # noqa: F401 - preloaded for the forks
 from . import compatibility, run_module
 from .preload import PreloadedTensorFlow
@@ -198,7 +199,8 @@ def _run_request(connection: socket.socket, request: dict[str, Any]) -> None:
     """Run the requested module in a fork, under a reaper, until it exits or the client disconnects. Never returns.
 
     The response is its status, after a NUL. With a folder in `talks_in`, the reaper's pid comes before that, in a line,
-    and the connection is the module's stdin and stdout.
+    and the connection is the module's stdin and stdout. With a `cell` it runs in that sandbox, and its
+    stdin is the socket that is made for it, if there is one.
     """
     connection.settimeout(None)
     os.setsid()
@@ -207,16 +209,20 @@ def _run_request(connection: socket.socket, request: dict[str, Any]) -> None:
     if folder:
         connection.sendall(b"%d\n" % os.getpid())
 
+    cell, listener = make_cell(request.get("cell", {}), request["env"])
+    env = request["env"] if cell is None else cell.environment(request["env"])
+
     def run() -> int:
         assert spawn.warm_runner is not None
         if folder:
-            os.dup2(connection.fileno(), 0)
             os.dup2(connection.fileno(), 1)
+            if listener < 0:
+                os.dup2(connection.fileno(), 0)
         spawn.close_inherited_fds()
-        spawn.warm_runner.run([sys.executable, "-m", *request["argv"]], request["env"])
+        spawn.warm_runner.run([sys.executable, "-m", *request["argv"]], env)
         return 1
 
-    status = run_reaped(connection.fileno(), request["log"], run, request["log_limit"])
+    status = run_reaped(connection.fileno(), request["log"], run, request["log_limit"], cell, listener)
     connection.sendall(b"\0%d" % status)
     os._exit(0)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from trainshed.background import BackgroundLoop
 from trainshed.config import Home
 from trainshed.domain.iam import ALL_PROJECTS
+from trainshed.domain.jobs.board_folder import BoardFolder
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import Training
 from trainshed.errors import (
@@ -48,6 +49,7 @@ class _Board:
     process: TensorBoardProcess
     last_used_s: float  #: time of the last request
     mirrored: tuple[str, ...]  #: the cloud folder whose mirror it shows; empty if none
+    awaited: Path | None  #: what was not there when it started, and so is not seen in its sandbox
 
 
 class TensorBoards:
@@ -87,9 +89,9 @@ class TensorBoards:
         Raises `UnavailableError` while its runtime is built, and `EngineUnavailableError` if it exits.
         """
         job = self._jobs.get(project, job_id)
-        logdir, mirrored = self._folder(job)
+        events, mirrored = self._folder(job)
         with self._starting:
-            board = self._find(job) or self._start_board(job, logdir, mirrored)
+            board = self._find(job) or self._start_board(job, events, mirrored)
         deadline = time.monotonic() + START_TIMEOUT_S
         try:
             while not board.process.port():
@@ -141,20 +143,24 @@ class TensorBoards:
         return _SWEEP_INTERVAL_S
 
     def _find(self, job: Job) -> _Board | None:
+        """Return the job's TensorBoard. One that can't see what it should by now is stopped."""
         with self._lock:
-            for board in self._boards.values():
-                if board.job == (job.project, job.id):
-                    board.last_used_s = self._clock()
-                    return board
-        return None
+            found = next((each for each in self._boards.values() if each.job == (job.project, job.id)), None)
+            if found is not None:
+                found.last_used_s = self._clock()
+        if found is not None and found.awaited is not None and found.awaited.exists():
+            self._end(found.key)
+            return None
+        return found
 
-    def _start_board(self, job: Job, logdir: Path, mirrored: tuple[str, ...]) -> _Board:
+    def _start_board(self, job: Job, events: BoardFolder, mirrored: tuple[str, ...]) -> _Board:
         python = self._python()
         while len(self._boards) >= MAX_CONCURRENT_BOARDS:
             self._end(min(self._boards.values(), key=lambda board: board.last_used_s).key)
         key = secrets.token_urlsafe(24)
-        process = self._launcher.start(python, logdir, number=next(self._numbers), prefix=f"{PREFIX}/{key}")
-        board = _Board(key, (job.project, job.id), process, self._clock(), mirrored)
+        awaited = None if events.root.exists() else events.root
+        process = self._launcher.start(python, events, number=next(self._numbers), prefix=f"{PREFIX}/{key}")
+        board = _Board(key, (job.project, job.id), process, self._clock(), mirrored, awaited)
         with self._lock:
             self._boards[key] = board
         LOG.info("tensorboard.started project=%s job=%s", job.project, job.id)
@@ -178,7 +184,7 @@ class TensorBoards:
             retry_after_s=15,
         )
 
-    def _folder(self, job: Job) -> tuple[Path, tuple[str, ...]]:
+    def _folder(self, job: Job) -> tuple[BoardFolder, tuple[str, ...]]:
         """Return the log folder of a job and the cloud folder that it mirrors, if any.
 
         It is the job's own folder, else one in its arguments, else its working folder.
@@ -187,8 +193,14 @@ class TensorBoards:
             raise FailedPreconditionError("TensorBoard shows what a training writes, and this job is a prediction.")
         output = next(output_folders.folders(job, self._owner), None)
         if output is None:
-            return self._home.jobs / job.project / job.id / str(job.attempt) / "work", ()
+            work = self._home.jobs / job.project / job.id / str(job.attempt) / "work"
+            return BoardFolder(project=job.project, path=work, root=work), ()
         if not self._mirrors.serves(output):
-            return self._home.buckets.joinpath(*output), ()
+            return _below(self._home.buckets, job, output), ()
         self._mirrors.refresh(output)
-        return self._mirrors.root.joinpath(*output), output
+        return _below(self._mirrors.root, job, output), output
+
+
+def _below(buckets: Path, job: Job, output: tuple[str, ...]) -> BoardFolder:
+    """Return a folder of a bucket, or of its mirror. The job may make it later; the bucket is there."""
+    return BoardFolder(project=job.project, path=buckets.joinpath(*output), root=buckets / output[0])

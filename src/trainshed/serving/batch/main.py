@@ -8,6 +8,7 @@ It can be killed and restarted at any time. Completed shards are not repeated, a
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 import sys
@@ -31,6 +32,7 @@ from .shards import LINES, RECORDS, InputRow, Shard, rows, split_into_shards
 _LOG_INTERVAL_S = 5.0  #: between two log lines
 _SAVE_INTERVAL_S = 0.5  #: between two writes of the progress file
 _MAX_SHOWN_CHARACTERS = 200  #: of a bad row, in its error
+_NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)  #: of file systems that have none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ class BatchPlan:
     inputs: tuple[str, ...]  #: paths, in order
     names: Mapping[str, str]  #: the inputs' names for users, by path
     output: Path  #: folder for the results
-    state: Path  #: folder of this job, on the same file system
+    state: Path  #: folder of this job
     data_format: str
     batch_size: int
     signature: str  #: empty: the default signature
@@ -135,7 +137,7 @@ class BatchRun:
         result = plan.output / f"prediction.results-{shard.number:05d}-of-{len(self._shards):05d}"
         with (
             _atomic_file(self._errors_path(shard)) as errors_file,
-            _atomic_file(result, temporary=plan.state / f"results-{shard.number:05d}") as results_file,
+            _result_file(result) as results_file,
         ):
             for batch, outcomes in self._outcomes(shard, thread):
                 lines = [outcome for outcome in outcomes if not isinstance(outcome, ServingError)]
@@ -245,7 +247,7 @@ class BatchRun:
 
     def _merge_errors(self) -> None:
         path = self._plan.output / "prediction.errors_stats-00000-of-00001"
-        with _atomic_file(path, temporary=self._plan.state / "errors-all") as merged:
+        with _result_file(path) as merged:
             for shard in self._shards:
                 merged.write(self._errors_path(shard).read_bytes())
 
@@ -308,18 +310,44 @@ class ProgressFile:
 
 
 @contextmanager
-def _atomic_file(path: Path, *, temporary: Path | None = None, sync: bool = True) -> Iterator[BinaryIO]:
+def _result_file(path: Path) -> Iterator[BinaryIO]:
+    """A file in a bucket that appears when the block succeeds, and not at all if it raises. It has no name until then:
+    a draft in the bucket would be an object, and one elsewhere can't be moved there, since the bucket is a mount of its
+    own in the sandbox."""
+    try:
+        fd = os.open(path.parent, os.O_TMPFILE | os.O_RDWR, 0o666)
+    except OSError as exc:
+        if exc.errno not in _NO_UNNAMED_FILES:
+            raise
+        with _atomic_file(path) as file:
+            yield file
+        return
+    with open(fd, "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(fd)
+        path.unlink(missing_ok=True)
+        os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)  # a folder makes Python use `linkat`
+    _sync_folder(path.parent)
+
+
+@contextmanager
+def _atomic_file(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
     """A file that appears atomically when the block succeeds, and not at all if it raises."""
-    temporary = temporary or path.with_name(f"{path.name}.draft")
-    with open(temporary, "wb") as file:
+    draft = path.with_name(f"{path.name}.draft")
+    with open(draft, "wb") as file:
         yield file
         file.flush()
         if sync:
             os.fsync(file.fileno())
-    temporary.rename(path)
+    draft.rename(path)
     if sync:
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

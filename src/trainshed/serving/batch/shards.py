@@ -55,10 +55,10 @@ def open_input(path: str, root: str) -> BinaryIO:
     if not Path(path).is_relative_to(root):
         return open(path, "rb", buffering=_CHUNK_BYTES)
     parts = Path(path).relative_to(root).parts
-    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    folder = os.open(root, os.O_PATH | os.O_DIRECTORY)  # in a sandbox, it can't be listed
     try:
         for part in parts[:-1]:
-            child = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            child = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
             os.close(folder)
             folder = child
         fd = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)

@@ -56,6 +56,15 @@ def announce(output: int, event: dict[str, Any]) -> None:
         file.write(orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE))
 
 
+def take_listener(spec: ServingSpec) -> socket.socket | None:
+    """The listening socket that is standard input. Returns None if the host listens by itself."""
+    if spec.address is not None or spec.socket != Path():
+        return None
+    listener = socket.socket(fileno=os.dup(0))
+    _discard_stdin()
+    return listener
+
+
 def listen(spec: ServingSpec) -> socket.socket:
     """Listen on the Unix socket or on the network address of a spec."""
     return _listen_unix(spec.socket) if spec.address is None else _listen_tcp(*spec.address)
@@ -78,9 +87,7 @@ def _listen_unix(path: Path) -> socket.socket:
 def exit_with_server() -> None:
     """Exit this process when standard input is closed, which means that the server is gone."""
     stdin = os.dup(0)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
+    _discard_stdin()
 
     def exit_on_eof() -> None:
         while os.read(stdin, 4096):
@@ -88,3 +95,10 @@ def exit_with_server() -> None:
         os._exit(0)
 
     threading.Thread(target=exit_on_eof, name="stdin", daemon=True).start()
+
+
+def _discard_stdin() -> None:
+    """What reads from standard input finds nothing from now on."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)

@@ -15,7 +15,7 @@ from ..loaders import load
 from ..loaders.base import Model, TensorModel
 from ..memory import share_arenas
 from ..spec import ServingSpec
-from .lifecycle import StopSignal, announce, exit_with_server, listen, redirect_stdout
+from .lifecycle import StopSignal, announce, exit_with_server, listen, redirect_stdout, take_listener
 from .server import Host
 
 
@@ -23,14 +23,16 @@ def run_host(path: Path) -> int:
     """Serve the version of a spec until SIGTERM. Returns the exit status.
 
     Writes one event line to standard output: `ready`, or `failed` with the reason. The model's prints go to standard
-    error. The process exits when standard input is closed, because the server is gone then.
+    error. The process exits when standard input is closed, because the server is gone then. If it is a listening
+    socket, the host serves that one, and its reaper kills it.
     """
     output = redirect_stdout()
     share_arenas()
     started_s = time.monotonic()
     try:
         spec = _read(path)
-        if spec.address is None:  # a remote host is stopped by its node agent
+        listener = take_listener(spec)
+        if listener is None and spec.address is None:  # a remote host is stopped by its node agent
             exit_with_server()
         model = load_model(spec)
         host = _warm(spec, model)
@@ -38,7 +40,7 @@ def run_host(path: Path) -> int:
         traceback.print_exc()
         announce(output, {"event": "failed", "message": str(exc)})
         return 1
-    listener = listen(spec)
+    listener = listener or listen(spec)
     gc.collect()
     gc.freeze()  # the loaded model stays; the collector need not traverse it
     stop = StopSignal()

@@ -68,6 +68,8 @@ def main(words):
         time.sleep(600)
     if spec.get("address"):
         listener = socket.create_server(tuple(spec["address"]))
+    elif not spec["socket"]:
+        listener = socket.socket(fileno=os.dup(0))
     else:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(spec["socket"])

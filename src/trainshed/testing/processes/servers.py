@@ -140,7 +140,7 @@ class _ForkedServer:
 class RunningServer:
     """A server on free ports with its own state folder. `settings` are names without the prefix.
 
-    Its trainers are in no sandbox, unless a setting asks for one: many tests exchange files with them.
+    Its user code is in no sandbox, unless a setting asks for one: many tests exchange files with them.
 
     With an `environment`, it is a process of its own: variables may be read when a module is imported.
     """
