@@ -182,6 +182,9 @@ class TestJobTable:
         assert [found.id for found in table.failed_since("shed", 103, limit=2)] == ["j9", "j6"]
         assert table.failed_since("other", 0, limit=2) == []
 
+    def test_all_projects_are_counted_together(self, table: JobSearchStore) -> None:
+        assert table.counts_of_all_projects() == {JobState.FAILED: 4, JobState.QUEUED: 7}
+
     def test_those_that_ended_since_are_counted(self, table: JobSearchStore) -> None:
         assert table.ended_since("shed", 103) == {JobState.FAILED: 3}
         assert table.ended_since("shed", 110) == {}

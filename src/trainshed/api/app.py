@@ -122,8 +122,10 @@ class Api:
         if scope.get("trainshed.session") is not None:
             response.headers.setdefault("cache-control", "no-store")
         await response(scope, receive, send)
+        seconds = time.perf_counter() - started
+        self._services.metrics.http.add(scope["raw_path"], response.status_code, seconds)
         if "trainshed.quiet" not in scope:
-            ms = (time.perf_counter() - started) * 1000
+            ms = seconds * 1000
             LOG.info(
                 "request method=%s path=%s status=%d ms=%.1f",
                 *(scope["method"], _as_sent(scope["raw_path"]), response.status_code, ms),

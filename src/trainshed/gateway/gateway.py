@@ -23,6 +23,7 @@ from trainshed.errors import (
 from trainshed.gateway.connection_pool import HostConnectionPool
 from trainshed.gateway.host_connection import Answer, Body, FutureSink, HostConnection, HostLostError, ResponseSink
 from trainshed.gateway.metrics import VersionMetrics
+from trainshed.gateway.open_metrics import Histogram
 from trainshed.gateway.request_log import RequestLogWriter
 from trainshed.gateway.routes import ControlPlane, ModelRoute, PredictTarget, RequestLogTarget, Routes, VersionRoute
 from trainshed.serving.frames import FrameKind, pack_raw, unpack_raw
@@ -40,6 +41,7 @@ __all__ = [
 LOG = logging.getLogger("trainshed.predict")
 
 MAX_HELD_REQUESTS = 256  #: requests that may wait for versions to activate
+LAG_EDGES_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  #: of the histogram of the event loop's lag
 SWEEP_INTERVAL_S = 0.25  #: between two checks for expired requests
 UNHEALTHY_RETRY_AFTER_S = 30  #: the Retry-After of responses for an unhealthy version
 MAX_HOST_LOSSES = 2  #: hosts that one request may lose; a request that kills hosts must not reach them all
@@ -161,19 +163,21 @@ class PredictionGateway:
         self._hosts = HostConnectionPool(timeout_s=timeout_s)
         self._timeout_s = timeout_s
         self._draw = draw
+        self.loop_lag = Histogram(LAG_EDGES_S)  #: how late the sweep timer runs
         self._held_requests = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._control_plane: ControlPlane
         self._changed: Future[None]
         self._sweep_timer: asyncio.TimerHandle
+        self._sweep_due_s = 0.0
 
     def begin(self, control_plane: ControlPlane) -> None:
         """Start serving on the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._control_plane = control_plane
         self._changed = self._loop.create_future()
-        self._sweep_timer = self._loop.call_later(SWEEP_INTERVAL_S, self._sweep_hosts)
+        self._schedule_sweep(self._loop)
         self._routes.listen(self._on_routes_changed)
         self._sync_routes()
         self.logs.start()
@@ -359,7 +363,17 @@ class PredictionGateway:
         self.metrics.retain({(route.project, route.model, route.version) for route in versions})
         self._hosts.sync([host for route in versions for host in route.hosts])
 
+    @property
+    def held_requests(self) -> int:
+        """The number of requests that wait for versions to activate."""
+        return self._held_requests
+
+    def _schedule_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._sweep_due_s = monotonic() + SWEEP_INTERVAL_S
+        self._sweep_timer = loop.call_later(SWEEP_INTERVAL_S, self._sweep_hosts)
+
     def _sweep_hosts(self) -> None:
+        self.loop_lag.add(max(0.0, monotonic() - self._sweep_due_s))
         for key in self._hosts.sweep():
             LOG.warning("predict.stuck host=%s", key)
             self._control_plane.host_unresponsive(key)
@@ -367,7 +381,7 @@ class PredictionGateway:
             LOG.warning("predict.unreachable host=%s reason=%r", key, reason)
             self._control_plane.host_unreachable(key, reason)
         if self._loop is not None:
-            self._sweep_timer = self._loop.call_later(SWEEP_INTERVAL_S, self._sweep_hosts)
+            self._schedule_sweep(self._loop)
 
 
 def _no_version_error(model: ModelRoute, target: PredictTarget) -> TrainshedError:

@@ -1,4 +1,4 @@
-"""Request metrics of versions: counts, errors and latencies per minute, for the last hour."""
+"""Request metrics of versions: counts, errors and latencies per minute for the last hour, and since the start."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ RETENTION_MINUTES = 60
 _EDGE_RATIO = 1.08  #: ratio of two bucket edges: a reported latency is at most 8 % off
 _EDGES_S = tuple(0.0001 * _EDGE_RATIO**n for n in range(180))  # 0.1 ms to 100 s
 
+_EDGES_PER_BUCKET = 9  #: so that the upper edges of LATENCY_EDGES_S double
+LATENCY_EDGES_S = tuple(float(f"{edge_s:.6g}") for edge_s in _EDGES_S[::_EDGES_PER_BUCKET])  #: of `Totals.latencies`
+
 VersionName = tuple[str, str, str]  #: project, model, version
 
 
@@ -26,6 +29,32 @@ class _Minute:
     times: list[int] = field(default_factory=lambda: [0] * (len(_EDGES_S) + 1))
 
 
+@dataclass(slots=True)
+class Totals:
+    """All requests of a version since the server started."""
+
+    count: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+    times: list[int] = field(default_factory=lambda: [0] * (len(_EDGES_S) + 1))
+
+    def latencies(self) -> list[int]:
+        """Return the number of requests in each bucket that ends at an edge of LATENCY_EDGES_S, and above the last."""
+        step = _EDGES_PER_BUCKET
+        inner = [sum(self.times[max(0, at - step + 1) : at + 1]) for at in range(0, len(_EDGES_S), step)]
+        return [*inner, sum(self.times) - sum(inner)]
+
+    @classmethod
+    def sum(cls, all_: Iterable[Totals]) -> Totals:
+        result = cls()
+        for each in all_:
+            result.count += each.count
+            result.errors += each.errors
+            result.seconds += each.seconds
+            result.times = [one + other for one, other in zip(result.times, each.times, strict=True)]
+        return result
+
+
 class Counters:
     """Counters of one version. One thread adds; readers on other threads may miss the latest request."""
 
@@ -33,6 +62,7 @@ class Counters:
         self._clock = clock
         self._minutes: deque[_Minute] = deque(maxlen=RETENTION_MINUTES)
         self._current = _Minute(0)
+        self.totals = Totals()
         self.last = 0.0  #: time of the last request, in seconds since 1970
 
     def add(self, seconds: float, *, ok: bool) -> None:
@@ -41,10 +71,15 @@ class Counters:
         if int(now) // 60 != minute.number:
             minute = self._current = _Minute(int(now) // 60)
             self._minutes.append(minute)
+        totals, bucket = self.totals, bisect_left(_EDGES_S, seconds)
         minute.count += 1
-        minute.times[bisect_left(_EDGES_S, seconds)] += 1
+        minute.times[bucket] += 1
+        totals.count += 1
+        totals.times[bucket] += 1
+        totals.seconds += seconds
         if not ok:
             minute.errors += 1
+            totals.errors += 1
 
     def minutes(self) -> list[_Minute]:
         """Return the minutes of the last hour that had a request."""
@@ -82,6 +117,10 @@ class VersionMetrics:
     def last_used_us(self, project: str, model: str, version: str) -> int:
         counters = self._counters.get((project, model, version))
         return int(counters.last * 1_000_000) if counters else 0
+
+    def totals(self) -> dict[VersionName, Totals]:
+        """Return the totals of all versions that had a request."""
+        return {name: counters.totals for name, counters in tuple(self._counters.items())}
 
     def traffic(self, project: str, model: str) -> dict[str, Any]:
         """Return the last hour of each version of a model. Versions without requests are left out."""

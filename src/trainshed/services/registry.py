@@ -22,6 +22,7 @@ from trainshed.services.jobs.progress import ProgressService
 from trainshed.services.jobs.search import JobSearch
 from trainshed.services.logs.audit_entries import AuditedLogEntries
 from trainshed.services.logs.pages import LogPages
+from trainshed.services.metrics import ServerMetrics
 from trainshed.services.models.models import Models
 from trainshed.services.models.replays import Replays
 from trainshed.services.models.versions import Versions
@@ -65,3 +66,4 @@ class Services:
     tensorboards: TensorBoards
     server: ServerInfo
     settings: EffectiveSettings
+    metrics: ServerMetrics

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -61,7 +62,12 @@ class JobSearchStore:
                 rows = tx.rows(QUERY["counts_of_all"], {"project": project})
             else:
                 rows = tx.rows(_with_label_conditions("counts", search), _values(project, search))
-        return {JobState(row["state"]): int(row["found"]) for row in rows if row["state"] in JobState.__members__}
+        return _by_state(rows)
+
+    def counts_of_all_projects(self) -> Mapping[JobState, int]:
+        """The number of jobs per state, like `counts`."""
+        with self._database.read() as tx:
+            return _by_state(tx.rows(QUERY["counts_of_all_projects"], {}))
 
     def failed_since(self, project: str, since_us: int, *, limit: int) -> Sequence[Job]:
         """Jobs that FAILED since that time, latest first."""
@@ -74,6 +80,10 @@ class JobSearchStore:
         with self._database.read() as tx:
             rows = tx.rows(QUERY["counts_ended"], {"project": project, "since_us": since_us})
         return {JobState(row["state"]): int(row["found"]) for row in rows}
+
+
+def _by_state(rows: Iterable[Mapping[str, Any]]) -> dict[JobState, int]:
+    return {JobState(row["state"]): int(row["found"]) for row in rows if row["state"] in JobState.__members__}
 
 
 def _with_label_conditions(name: str, search: JobSearchQuery) -> sa.TextClause:

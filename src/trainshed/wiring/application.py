@@ -61,6 +61,7 @@ from trainshed.services.jobs.search import JobSearch
 from trainshed.services.logs.audit_entries import AuditedLogEntries
 from trainshed.services.logs.entries import LogEntries
 from trainshed.services.logs.pages import LogPages
+from trainshed.services.metrics import MetricSources, ServerMetrics
 from trainshed.services.models.models import Models
 from trainshed.services.models.replays import LoggedRequests, Replays
 from trainshed.services.models.versions import VersionChecks, Versions
@@ -293,6 +294,7 @@ def _build_services(
         settings=EffectiveSettings(
             core.settings, core.settings.sources(environment(), core.home.file_settings().get("server"))
         ),
+        metrics=_metrics(core, serving_plane, info),
     )
 
 
@@ -365,6 +367,20 @@ def _overview(core: Core, control: JobController, serving_plane: _ServingPlane, 
         queue_status=control,
     )
     return Overview(stores, live, reports)
+
+
+def _metrics(core: Core, serving_plane: _ServingPlane, info: ServerInfo) -> ServerMetrics:
+    sources = MetricSources(
+        version=info.version,
+        gateway=serving_plane.gateway,
+        routes=serving_plane.routes,
+        deployments=serving_plane.deployments,
+        jobs=core.jobs,
+        job_search=JobSearchStore(core.database),
+        engines=(LOCAL_ENGINE, RAY_ENGINE),
+        machine=core.machine,
+    )
+    return ServerMetrics(sources)
 
 
 def _models_and_versions(

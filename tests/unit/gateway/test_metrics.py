@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainshed.gateway.metrics import VersionMetrics
+from trainshed.gateway.metrics import LATENCY_EDGES_S, Totals, VersionMetrics
 
 NAME = ("p", "m", "v1")
 
@@ -75,3 +75,30 @@ def test_a_version_that_is_gone_leaves_nothing_to_one_of_its_name(metrics: Versi
     metrics.retain(set())
     assert metrics.last_used_us(*NAME) == 0
     assert metrics.traffic("p", "m") == {}
+
+
+def test_totals_are_those_since_the_start(metrics: VersionMetrics, clock: Clock) -> None:
+    metrics.of(NAME).add(0.01, ok=True)
+    clock.now += 7200
+    metrics.of(NAME).add(0.03, ok=False)
+    totals = metrics.totals()[NAME]
+    assert (totals.count, totals.errors) == (2, 1)
+    assert totals.seconds == pytest.approx(0.04)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.0001, 0.0002, 0.00021, 0.007, 1.0, 99.0, 1000.0])
+def test_a_latency_is_counted_below_the_next_edge(metrics: VersionMetrics, seconds: float) -> None:
+    metrics.of(NAME).add(seconds, ok=True)
+    counts = metrics.totals()[NAME].latencies()
+    assert len(counts) == len(LATENCY_EDGES_S) + 1
+    [bucket] = [at for at, count in enumerate(counts) if count]
+    upper = (*LATENCY_EDGES_S, float("inf"))[bucket]
+    lower = LATENCY_EDGES_S[bucket - 1] if bucket else -1.0
+    assert lower * 0.999999 < seconds <= upper * 1.000001
+
+
+def test_totals_can_be_added_up(metrics: VersionMetrics) -> None:
+    metrics.of(NAME).add(0.01, ok=True)
+    metrics.of(("p", "m", "v2")).add(0.02, ok=False)
+    together = Totals.sum(metrics.totals().values())
+    assert (together.count, together.errors, sum(together.latencies())) == (2, 1, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -10,6 +11,7 @@ from trainshed.api.http.request import principal, services
 from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
 from trainshed.api.schemas import server as shapes
 from trainshed.domain.iam import Access
+from trainshed.gateway.open_metrics import CONTENT_TYPE
 
 
 async def show(request: Request) -> JSONResponse:
@@ -28,7 +30,13 @@ async def openapi(request: Request) -> Response:
     return Response(request.scope["trainshed.app"].openapi(), media_type="application/json")
 
 
+async def metrics(request: Request) -> Response:
+    body = await run_in_threadpool(services(request).metrics.body)
+    return Response(body, headers={"content-type": CONTENT_TYPE})
+
+
 ROUTES = (
+    Route(method="GET", path="/metrics", access=Access.READ, scope=ProjectScope.SERVER, handler=metrics),
     Route(
         method="GET",
         path="/healthz",

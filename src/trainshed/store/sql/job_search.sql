@@ -22,6 +22,9 @@ select state, count(*) as found from jobs
 -- counts_of_all
 select state, count(*) as found from jobs where project = :project group by state;
 
+-- counts_of_all_projects
+select state, count(*) as found from jobs group by state;
+
 -- counts_ended
 select state, count(*) as found from jobs
  where project = :project and state in ('SUCCEEDED', 'FAILED') and ended_us >= :since_us group by state;
