@@ -29,7 +29,7 @@ from trainshed.api.ml import models as ml_models
 from trainshed.api.ml import operations as ml_operations
 from trainshed.api.ml import predict
 from trainshed.api.ml import projects as ml_projects
-from trainshed.api.ml import unimplemented as ml_unimplemented
+from trainshed.api.ml import studies as ml_studies
 from trainshed.api.ml import versions as ml_versions
 from trainshed.api.ml.fast_path import FastPath
 from trainshed.api.native import artifacts, device_sign_in, job_logs, overview, runtimes, server, tokens, users
@@ -71,7 +71,7 @@ ROUTES: tuple[Route, ...] = (
     *ml_operations.ROUTES,
     *predict.ROUTES,
     *native_models.ROUTES,
-    *ml_unimplemented.ROUTES,
+    *ml_studies.ROUTES,
     *log_routes.ROUTES,
     *job_logs.ROUTES,
     *storage_buckets.ROUTES,

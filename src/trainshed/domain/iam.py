@@ -22,6 +22,9 @@ class Access(StrEnum):
     READ_OBJECTS = "read objects"  #: read buckets and objects, without policies
     WRITE_OBJECTS = "write objects"
     PREDICT = "predict"
+    READ_STUDIES = "read studies"  #: read studies, their trials and their operations
+    WRITE_STUDIES = "write studies"  #: create studies, and trials of one's own
+    RUN_TRIALS = "run trials"  #: ask for trials, report measurements, complete and stop them
     READ = "read"  #: everything else that can be read in a project
     WRITE = "write"  #: submit and change jobs, models, versions and buckets
     ADMIN = "admin"  #: tokens, policies, runtimes
@@ -38,12 +41,23 @@ class Role(StrEnum):
     OWNER = "owner"
 
 
-_VIEWER = frozenset({Access.CONNECT, Access.FETCH, Access.READ_JOB, Access.READ_OBJECTS, Access.PREDICT, Access.READ})
-_EDITOR = _VIEWER | {Access.WRITE_OBJECTS, Access.WRITE}
+_STUDIES = frozenset({Access.READ_STUDIES, Access.WRITE_STUDIES, Access.RUN_TRIALS})
+_VIEWER = frozenset(
+    {
+        *(Access.CONNECT, Access.FETCH, Access.READ_JOB, Access.READ_OBJECTS, Access.READ_STUDIES, Access.PREDICT),
+        Access.READ,
+    }
+)
+_EDITOR = _VIEWER | _STUDIES | {Access.WRITE_OBJECTS, Access.WRITE}
 #: the access table. A role has exactly what is listed here, so a new kind of access is denied to all until it is added
 GRANTS: Mapping[Role, frozenset[Access]] = {
     Role.ARTIFACT_READER: frozenset({Access.FETCH}),
-    Role.JOB: frozenset({Access.CONNECT, Access.READ_JOB, Access.READ_OBJECTS, Access.WRITE_OBJECTS, Access.PREDICT}),
+    Role.JOB: frozenset(
+        {
+            *(Access.CONNECT, Access.READ_JOB, Access.READ_OBJECTS, Access.WRITE_OBJECTS, Access.PREDICT),
+            *_STUDIES,
+        }
+    ),
     Role.VIEWER: _VIEWER,
     Role.EDITOR: _EDITOR,
     Role.OWNER: _EDITOR | {Access.ADMIN},

@@ -57,7 +57,7 @@ def _integer(value: object, path: str, bits: int) -> int:
 def double(value: object, path: str) -> float:
     """Read a number or its string. NaN and infinity are rejected."""
     number = value
-    if isinstance(number, str) and re.fullmatch(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?", number):
+    if isinstance(number, str) and re.fullmatch(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?", number):
         number = float(number)
     if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
         raise wrong_value(path, "TYPE_DOUBLE", value, "a number")
@@ -65,6 +65,10 @@ def double(value: object, path: str) -> float:
 
 
 def duration(value: object, path: str) -> str:
+    """Read `3600s`, or an object of seconds and nanos as some clients send. Returns the text."""
+    if isinstance(value, dict):
+        parts = message({"seconds": int64, "nanos": int32})(value, path)
+        value = f"{parts.get('seconds', 0)}.{parts.get('nanos', 0):09d}s"
     if not isinstance(value, str) or not _DURATION.fullmatch(value):
         raise wrong_value(path, "type.googleapis.com/google.protobuf.Duration", value, 'a text such as "3600s"')
     return value

@@ -31,6 +31,8 @@ from trainshed.services.runtimes import RuntimeService
 from trainshed.services.server import EffectiveSettings, ServerInfo
 from trainshed.services.storage.buckets import Buckets
 from trainshed.services.storage.objects import Objects
+from trainshed.services.tuning.studies import Studies
+from trainshed.services.tuning.suggestions import Suggestions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,8 @@ class Services:
     policies: Policies  #: of jobs
     model_policies: Policies
     operations: Operations
+    studies: Studies
+    suggestions: Suggestions
     predictions: PredictionGateway
     replays: Replays
     logs: AuditedLogEntries

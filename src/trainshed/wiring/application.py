@@ -71,12 +71,15 @@ from trainshed.services.runtimes import RuntimeService
 from trainshed.services.server import EffectiveSettings, ServerInfo
 from trainshed.services.storage.mirrors import Mirrors
 from trainshed.services.storage.uris import UriChecker
+from trainshed.services.tuning.studies import Studies
+from trainshed.services.tuning.suggestions import Suggestions
 from trainshed.store.audit import AuditStore
 from trainshed.store.database import Database
 from trainshed.store.job_search import JobSearchStore
 from trainshed.store.policies import PolicyStore
 from trainshed.store.projects import ProjectStore
 from trainshed.store.tokens import TokenStore, UserStore
+from trainshed.store.tuning.studies import StudyStore
 from trainshed.wiring.core import Core, build_core
 from trainshed.wiring.jobs import (
     JobPlane,
@@ -282,6 +285,8 @@ def _build_services(
         policies=Policies(policies, JOBS, core.jobs.get),
         model_policies=Policies(policies, MODELS, core.models.get),
         operations=Operations(core.operations, wake=deployments.wake),
+        studies=Studies(StudyStore(core.database)),
+        suggestions=Suggestions(StudyStore(core.database), core.searcher),
         predictions=serving_plane.gateway,
         replays=Replays(serving_plane.routes, serving_plane.gateway, serving_plane.logged_requests),
         logs=AuditedLogEntries(LogEntries(core.jobs, core.home), audit),

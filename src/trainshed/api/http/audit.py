@@ -12,7 +12,9 @@ from trainshed.domain.access.audit import OK
 from trainshed.domain.iam import ALL_PROJECTS, Access, Principal
 from trainshed.services.access.audit import AuditLog, Trail
 
-_CHANGES = frozenset({Access.WRITE, Access.WRITE_OBJECTS, Access.ADMIN})
+_CHANGES = frozenset(
+    {Access.WRITE, Access.WRITE_OBJECTS, Access.WRITE_STUDIES, Access.ADMIN}
+)  # not RUN_TRIALS: too many
 _PREFIXES = (
     *("/trainshed/v1/", "/resumable/upload/storage/v1/", "/upload/storage/v1/", "/download/storage/v1/"),
     *("/storage/v1/", "/v1/", "/v2/", "/"),

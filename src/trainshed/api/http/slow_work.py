@@ -65,9 +65,12 @@ SIGN_INS = WorkKind(  #: of command lines: these wait for an OpenID provider, fo
     max_waiting=64,
     limits=WorkLimits(max_bytes=1 << 62, max_seconds=30.0),
 )
+SUGGESTIONS = WorkKind(  #: those of one study wait for each other
+    name="suggestions", threads=8, max_waiting=256, limits=WorkLimits(max_bytes=1 << 62, max_seconds=60.0)
+)
 KINDS = (
     *(LOG_QUERIES, LOG_PAGES, CHECKSUMS, REPLAYS, COPIES, TRANSFERS, LISTINGS, CLOUD_LISTINGS),
-    *(INPUT_CHECKS, BUCKET_DELETES, SIGN_INS),
+    *(INPUT_CHECKS, BUCKET_DELETES, SIGN_INS, SUGGESTIONS),
 )
 
 

@@ -1,0 +1,1 @@
+"""Rows of studies and of what belongs to them."""
