@@ -83,10 +83,3 @@ def test_every_trial_is_counted_once_and_never_too_many_run(small_server: Runnin
 @pytest.mark.fault("F39")
 def test_a_hundred_trials_of_which_ten_die(small_server: RunningServer, tmp_path: Path) -> None:
     run_trials(small_server, tmp_path, 100)
-
-
-@pytest.mark.fault("F39")
-def test_a_study_is_refused_with_what_to_do_instead(server: RunningServer, tmp_path: Path) -> None:
-    jobs = Submitter(server, "studies", tmp_path)
-    with pytest.raises(AssertionError, match="Submit one job for each trial"):
-        jobs.submit("study", "pass", hyperparameters={"goal": "MAXIMIZE", "maxTrials": 100})

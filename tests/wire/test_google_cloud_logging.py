@@ -237,6 +237,7 @@ def test_following_a_job_by_cursor(server: RunningServer, make_job: MakeJob) -> 
             "time": rfc3339(at + 2),
             "insertId": f"{at + 2:018d}-0001-{first['entries'][0]['insertId'][-12:]}",
             "replica": "master-replica-0",
+            "trial": "",
             "severity": "INFO",
             "message": "two",
         }

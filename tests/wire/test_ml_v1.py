@@ -186,7 +186,7 @@ class TestCreate:
         [
             ({"scaleTier": "STANDARD_1", "workerCount": "2"}, "worker_count"),
             ({"scaleTier": "BASIC_GPU"}, "scale_tier"),
-            ({"hyperparameters": {"goal": "MAXIMIZE"}}, "hyperparameters"),
+            ({"hyperparameters": {"goal": "MAXIMIZE"}}, "hyperparameters.params"),
             ({"workerConfig": {"imageUri": "worker:1"}}, "worker_config.image_uri"),
             ({"serviceAccount": "a@b.c"}, "service_account"),
             ({"runtimeVersion": "99.9"}, "training_input.runtime_version"),

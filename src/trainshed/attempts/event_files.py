@@ -68,7 +68,7 @@ class EventFiles:
         self._budget = PASS_MAX_BYTES
         visited: set[tuple[int, int]] = set()
         for folder, path, name in _event_files(folders):
-            with _open(folder, name) as fd:
+            with open_below(folder, name) as fd:
                 status = os.fstat(fd) if fd is not None else None
                 if fd is None or status is None or (status.st_dev, status.st_ino) in visited:
                     continue
@@ -143,7 +143,7 @@ def _event_files(folders: Iterable[EventFolder]) -> Iterator[tuple[EventFolder, 
 def _list_folder(folder: EventFolder) -> list[tuple[str, bool]]:
     """Names and whether they are folders, at most MAX_NAMES. Empty if the folder is missing."""
     names: list[tuple[str, bool]] = []
-    with _open(folder) as fd:
+    with open_below(folder) as fd:
         if fd is None:
             return names
         with os.scandir(fd) as entries:
@@ -155,7 +155,7 @@ def _list_folder(folder: EventFolder) -> list[tuple[str, bool]]:
 
 
 @contextmanager
-def _open(folder: EventFolder, name: str = "") -> Iterator[int | None]:
+def open_below(folder: EventFolder, name: str = "") -> Iterator[int | None]:
     """A descriptor of the folder, or of `name` in it. Yields None if it is missing or behind a link."""
     try:
         fd = os.open(folder.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -47,6 +47,7 @@ TABLES: dict[str, Content] = {
     "study_trials": Content(_IN, "trials of studies"),
     "tokens": Content(_IN, "hashes of tokens, and the tokens of console sessions"),
     "trainshed_schema": Content(_IN, "the version of the schema"),
+    "trials": Content(_IN, "trials of tuning jobs: their values and what they reported"),
     "users": Content(_IN, "users and service accounts"),
     "versions": Content(_IN, "versions of models"),
 }

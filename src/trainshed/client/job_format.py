@@ -11,9 +11,9 @@ from trainshed.domain.times import parse_rfc3339
 _STALE_AFTER_S = 60.0  #: older progress is shown with its age
 
 
-def log_line(severity: str, time: datetime, replica: str, message: str) -> str:
-    """Format a log line as gcloud does: severity, time, replica, trial (empty) and message, with tabs between them."""
-    return f"{severity}\t{time:%Y-%m-%d %H:%M:%S %z}\t{replica}\t\t{message}"
+def log_line(severity: str, time: datetime, replica: str, message: str, trial: str = "") -> str:
+    """Format a log line as gcloud does: severity, time, replica, trial and message, with tabs between them."""
+    return f"{severity}\t{time:%Y-%m-%d %H:%M:%S %z}\t{replica}\t{trial}\t{message}"
 
 
 def local_moment(entry: Mapping[str, Any]) -> datetime:
@@ -24,7 +24,7 @@ def local_moment(entry: Mapping[str, Any]) -> datetime:
 def entry_lines(entry: Mapping[str, Any], *, whole: bool = False) -> Iterator[str]:
     """Yield a log entry of the API as lines, one for each line of its message; as one if it is to stay whole."""
     for message in [entry["message"]] if whole else entry["message"].split("\n"):
-        yield log_line(entry["severity"], local_moment(entry), entry["replica"], message)
+        yield log_line(entry["severity"], local_moment(entry), entry["replica"], message, entry.get("trial", ""))
 
 
 def sentences(progress: dict[str, Any] | None, *, state: str) -> list[str]:

@@ -12,7 +12,7 @@ from trainshed.errors import InvalidArgumentError
 
 SERVICE = "service"  #: task name of the server's own messages
 
-_CURSOR = re.compile(r"(?:\d{1,9}~)?\d{1,18}(?:\.\d{1,18}){0,1000}", re.ASCII)
+_CURSOR = re.compile(r"(?:\d{1,9}~)?\d{1,18}(?:\.\d{1,18}){0,3000}", re.ASCII)
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhd])", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -33,11 +33,17 @@ class LogEntry:
     severity: str
     message: str
     insert_id: str
+    trial: int = 0  #: of a tuning job; 0 if the entry is of none
 
     @property
     def key(self) -> tuple[str, str, str]:
         """A unique key that orders the entries of all jobs by time."""
         return self.insert_id, self.project, self.job
+
+    @property
+    def trial_id(self) -> str:
+        """The number of its trial as text. Empty if there is none."""
+        return str(self.trial) if self.trial else ""
 
     def line(self) -> dict[str, str]:
         """The entry in Trainshed's own API."""
@@ -45,6 +51,7 @@ class LogEntry:
             "insertId": self.insert_id,
             "time": rfc3339(self.time_us),
             "replica": self.replica,
+            "trial": self.trial_id,
             "severity": self.severity,
             "message": self.message,
         }
@@ -59,7 +66,7 @@ class LogEntry:
                 "ml.googleapis.com/job_id": self.job,
                 "ml.googleapis.com/job_id/log_area": "root",
                 "ml.googleapis.com/task_name": self.replica,
-                "ml.googleapis.com/trial_id": "",
+                "ml.googleapis.com/trial_id": self.trial_id,
             },
             "logName": f"projects/{self.project}/logs/{self.replica}",
             "receiveTimestamp": timestamp,

@@ -10,6 +10,7 @@ ENGINE_LABEL = "trainshed-engine"  #: label with which any client selects the en
 LOCAL_ENGINE, RAY_ENGINE = "local", "ray"  #: this machine, which is always available; a Ray cluster
 
 _RESOURCE_ID = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
+_TRIAL_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _PROJECT = re.compile(r"[a-z][a-z0-9-]{2,61}[a-z0-9]")
 _USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
 _MACHINE_TYPE = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -25,6 +26,26 @@ def job_id(text: str) -> str:
             field="job.job_id",
         )
     return text
+
+
+def job_folder(text: str) -> str:
+    """The name of a job's folder: the id of a job, or of the job of a trial. Raises `InvalidArgumentError`."""
+    job, separator, number = text.partition(".trial-")
+    job_id(job)
+    if separator:
+        trial_number(number)
+    return text
+
+
+def trial_number(text: str) -> int:
+    if not _TRIAL_NUMBER.fullmatch(text):
+        raise InvalidArgumentError(f"The number of a trial is from 1 on; {text[:40]!r} is not one.", field="trial")
+    return int(text)
+
+
+def trial_job_id(job: str, number: int) -> str:
+    """The id of the job that runs a trial. It is no id of the API: that has no dots."""
+    return f"{job}.trial-{number}"
 
 
 def model_name(text: str) -> str:

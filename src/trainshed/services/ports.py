@@ -14,6 +14,7 @@ from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.jobs.workload import Workload
 from trainshed.domain.tuning.search import SearchRequest, SearchResult
+from trainshed.domain.tuning.trial import TrialOutcome
 from trainshed.runtimes.resolution import RuntimeChoice
 
 
@@ -67,6 +68,16 @@ class Scheduler(QueueStatus, Protocol):
 
     def shortfall(self, engine: str, training: Training) -> str:
         """Return a sentence about resources that the engine lacks for a training. Returns "" if it has all."""
+
+
+class TuningControl(Protocol):
+    """The control plane of tuning jobs. Thread-safe."""
+
+    def wake(self) -> None:
+        """Start the next pass immediately: a tuning job was created, or it or a trial is to be stopped."""
+
+    def current(self, job: Job) -> TrialOutcome | None:
+        """Return what a trial that runs has reported so far. Returns None if nothing was read yet."""
 
 
 class AttemptReader(Protocol):

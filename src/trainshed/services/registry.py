@@ -20,6 +20,7 @@ from trainshed.services.jobs.exports import Exports
 from trainshed.services.jobs.jobs import Jobs
 from trainshed.services.jobs.progress import ProgressService
 from trainshed.services.jobs.search import JobSearch
+from trainshed.services.jobs.tuning import TuningJobs
 from trainshed.services.logs.audit_entries import AuditedLogEntries
 from trainshed.services.logs.pages import LogPages
 from trainshed.services.metrics import ServerMetrics
@@ -46,6 +47,7 @@ class Services:
     sessions: BrowserSessions
     projects: Projects
     jobs: Jobs
+    tuning: TuningJobs
     job_rows: JobSearch
     progress: ProgressService
     overview: Overview

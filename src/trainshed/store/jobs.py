@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -38,8 +38,8 @@ class JobStore:
         self._group_commit = GroupCommit(database)
         self._queue_index = QueueIndex(database)
 
-    def add(self, job: Job, events: Iterable[JobEvent]) -> Job:
-        """Store a new job. Concurrent calls share a commit.
+    def add(self, job: Job, events: Iterable[JobEvent], also: Callable[[Transaction], object] = lambda tx: None) -> Job:
+        """Store a new job, and what `also` writes, in one transaction. Concurrent calls share a commit.
 
         Raises `AlreadyExistsError` if its project ever had a job with this id.
         """
@@ -54,6 +54,7 @@ class JobStore:
                     tx.run_many(QUERY["insert_event"], history)
                     [stored] = tx.rows(QUERY["order_of"], {"project": job.project, "id": job.id})
                     added = replace(job, order_us=stored["order_us"])
+                    also(tx)
                     put_in_index(added)
                     crashpoint("job.create.before_commit")
 
@@ -151,6 +152,12 @@ class JobStore:
             )
         self._queue_index.mark_passed_over(engine, passed_over)
 
+    def last_trial(self, project: str, job_id: str) -> int:
+        """The highest number of a trial of a tuning job. Returns 0 if there is none."""
+        with self._database.read() as tx:
+            [row] = tx.rows(QUERY["last_trial"], {"project": project, "parent": job_id})
+        return int(row["last"])
+
     def events(self, project: str, job_id: str) -> Sequence[JobEvent]:
         with self._database.read() as tx:
             rows = tx.rows(QUERY["events_of"], {"project": project, "job": job_id})
@@ -221,6 +228,8 @@ def _values(job: Job) -> dict[str, Any]:
         "user_name": job.user,
         "replicas": job.replicas,
         "passed_over_us": job.passed_over_us,
+        "parent": job.parent,
+        "trial": job.trial,
     }
 
 

@@ -102,7 +102,7 @@ class QueueIndex:
 
     def _put(self, job: Job) -> None:
         jobs, key = self._jobs.setdefault(job.engine, {}), (job.project, job.id)
-        if job.state is JobState.QUEUED:
+        if job.state is JobState.QUEUED and job.replicas:  # a tuning job has none, and waits for nothing itself
             queued, known = _queued(job), jobs.get(key)
             if known is not None and queued.passed_over_us is None:  # it may have been read before it was passed over
                 queued = replace(queued, passed_over_us=known.passed_over_us)

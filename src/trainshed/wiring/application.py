@@ -19,6 +19,7 @@ from trainshed.control.deployments.provisioner import HostResources, ImageResolv
 from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.credentials import LocalCredentials, RemoteCredentials
 from trainshed.control.jobs.orphans import end_orphans
+from trainshed.control.tuning.controller import TuningController
 from trainshed.domain.access.oidc import OidcSettings
 from trainshed.domain.image_registries import ImageRegistries
 from trainshed.domain.names import LOCAL_ENGINE, RAY_ENGINE
@@ -58,6 +59,7 @@ from trainshed.services.jobs.jobs import JobChecks, Jobs
 from trainshed.services.jobs.progress import ProgressService
 from trainshed.services.jobs.reports import JobReports
 from trainshed.services.jobs.search import JobSearch
+from trainshed.services.jobs.tuning import TuningJobs
 from trainshed.services.logs.audit_entries import AuditedLogEntries
 from trainshed.services.logs.entries import LogEntries
 from trainshed.services.logs.pages import LogPages
@@ -91,6 +93,7 @@ from trainshed.wiring.jobs import (
     uri_resolver,
 )
 from trainshed.wiring.ray import RayIntegration
+from trainshed.wiring.tuning import TuningPlane, build_tuning_plane
 
 ORPHANS_END_TIMEOUT_S = 20.0  #: beyond the grace of their replicas
 
@@ -101,6 +104,7 @@ class Application:
 
     services: Services
     control: JobController
+    tuning: TuningController
     runtimes: Runtimes
     warm: WarmProcesses
     routes: Routes
@@ -128,6 +132,7 @@ class Application:
         self.hosts.open(self.deployments.wake)
         self.deployments.start()
         self.control.start()
+        self.tuning.start()
         self.ray.begin(self.control.wake)
         self.runtimes.look_ahead()
         self.machine.begin()
@@ -139,10 +144,12 @@ class Application:
                 self.services.oidc.close()
             self.services.predictions.close()
             self.services.tensorboards.close()
+            self.tuning.stop()
             self.control.stop()
             self.deployments.stop()
             self.services.runtimes.close()
             self.warm.stop()
+            self.tuning.join()
             self.control.join()
             self.deployments.join()
             self.hosts.close()
@@ -160,6 +167,14 @@ class _ServingPlane:
     logged_requests: LoggedRequests
     gateway: PredictionGateway
     deployments: DeploymentController
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Readers:
+    """The parts that read what jobs write."""
+
+    mirrors: Mirrors
+    progress: ProgressService
 
 
 def build_application(
@@ -205,9 +220,12 @@ def build_application(
     provisioner = _build_provisioner(core, hosts)
     job_plane = build_job_plane(core, provisioner, inject, builder, ray)
     serving_plane = _build_serving_plane(core, provisioner)
+    readers = _build_readers(core)
+    tuning_plane = build_tuning_plane(core, job_plane.control, readers.progress)
     return Application(
-        _build_services(core, job_plane, serving_plane, tokens, info),
+        _build_services(core, job_plane, serving_plane, tuning_plane, readers, tokens, info),
         job_plane.control,
+        tuning_plane.control,
         core.runtimes,
         core.engine.warm,
         serving_plane.routes,
@@ -240,8 +258,20 @@ def _build_serving_plane(core: Core, provisioner: VersionProvisioner) -> _Servin
     return _ServingPlane(routes=routes, logged_requests=logged_requests, gateway=gateway, deployments=deployments)
 
 
+def _build_readers(core: Core) -> _Readers:
+    mirrors = Mirrors(core.home.mirrors, core.backend)
+    mirrors.clear()
+    return _Readers(mirrors=mirrors, progress=ProgressService(core.jobs, core.home, mirrors, owner=core.buckets.owner))
+
+
 def _build_services(
-    core: Core, job_plane: JobPlane, serving_plane: _ServingPlane, tokens: Tokens, info: ServerInfo
+    core: Core,
+    job_plane: JobPlane,
+    serving_plane: _ServingPlane,
+    tuning_plane: TuningPlane,
+    readers: _Readers,
+    tokens: Tokens,
+    info: ServerInfo,
 ) -> Services:
     """Build the services that routes call."""
     control, deployments = job_plane.control, serving_plane.deployments
@@ -253,9 +283,7 @@ def _build_services(
     launcher = LocalTensorBoardLauncher(
         core.home.tensorboards, ship=core.engine.ship, env=core.engine.user_environment, sandbox=core.sandbox
     )
-    mirrors = Mirrors(core.home.mirrors, core.backend)
-    mirrors.clear()
-    progress = ProgressService(core.jobs, core.home, mirrors, owner=core.buckets.owner)
+    mirrors, progress = readers.mirrors, readers.progress
     projects = _projects(core)
     audit = AuditLog(
         AuditStore(core.database),
@@ -272,7 +300,8 @@ def _build_services(
         audit=audit,
         sessions=BrowserSessions(tokens),
         projects=projects,
-        jobs=_jobs(core, uri_checker, control, reports),
+        jobs=_jobs(core, uri_checker, control, reports, tuning_plane.jobs),
+        tuning=tuning_plane.jobs,
         job_rows=JobSearch(JobSearchStore(core.database)),
         progress=progress,
         overview=_overview(core, control, serving_plane, reports),
@@ -352,7 +381,7 @@ def _build_provisioner(core: Core, hosts: HostEngine) -> VersionProvisioner:
     return VersionProvisioner(deps, hosts, resources)
 
 
-def _jobs(core: Core, uri_checker: UriChecker, control: JobController, reports: JobReports) -> Jobs:
+def _jobs(core: Core, uri_checker: UriChecker, control: JobController, reports: JobReports, tuning: TuningJobs) -> Jobs:
     checks = JobChecks(
         runtimes=core.runtimes,
         uri_checker=uri_checker,
@@ -360,7 +389,7 @@ def _jobs(core: Core, uri_checker: UriChecker, control: JobController, reports: 
         machines=core.machines,
         registries=ImageRegistries.parse(core.settings.image_registries),
     )
-    return Jobs(core.jobs, control, checks, reports)
+    return Jobs(core.jobs, control, checks, reports, tuning)
 
 
 def _overview(core: Core, control: JobController, serving_plane: _ServingPlane, reports: JobReports) -> Overview:

@@ -56,8 +56,8 @@ class Shed:
         self.control = JobController(
             self.store, EngineRegistry(table, default="local"), gang=_gang, max_launches=2, poll_s=0.001
         )
-        unused = cast(Any, None)  # a cancel needs neither
-        self.jobs = Jobs(self.store, self.control, unused, unused)
+        unused = cast(Any, None)  # a cancel needs none of them
+        self.jobs = Jobs(self.store, self.control, unused, unused, unused)
         self._seen: dict[str, Job] = {}
 
     def close(self) -> None:

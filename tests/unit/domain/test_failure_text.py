@@ -330,7 +330,12 @@ def test_every_cause_has_sentences_whatever_is_known_of_it(cause: FailureCause, 
 
 
 def test_the_supervisor_knows_no_other_causes() -> None:
-    assert set(FailureCause) - set(node_failure.CAUSES) == {FailureCause.SUPERVISOR_LOST, FailureCause.LAUNCH_FAILED}
+    assert set(FailureCause) - set(node_failure.CAUSES) == {
+        FailureCause.SUPERVISOR_LOST,
+        FailureCause.LAUNCH_FAILED,
+        FailureCause.METRIC_MISSING,
+        FailureCause.TRIALS_FAILED,
+    }
     assert set(node_failure.CAUSES) < set(FailureCause)
 
 
@@ -445,7 +450,7 @@ def test_the_lines_are_the_last_traceback_of_the_replica(failed: Failed) -> None
     assert lines(told) == [*TRACEBACK.splitlines(), "ValueError: bad"]
     assert told["replica"] == told["lines"][0]["replica"] == "worker-replica-1"
     assert (told["cause"], told["exitCode"], told["signal"]) == ("replica_exited", 1, None)
-    assert set(told["lines"][0]) == {"insertId", "time", "replica", "severity", "message"}
+    assert set(told["lines"][0]) == {"insertId", "time", "replica", "trial", "severity", "message"}
 
 
 def test_a_chain_of_tracebacks_is_one(failed: Failed) -> None:

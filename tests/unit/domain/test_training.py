@@ -271,7 +271,7 @@ def test_images_have_no_gpus(gang: dict[str, str], field: str) -> None:
         ({"workerType": "standard"}, "worker_type", "CUSTOM"),
         ({"parameterServerCount": 1}, "parameter_server_count", "CUSTOM"),
         ({"evaluatorCount": 1}, "evaluator_count", "CUSTOM"),
-        ({"hyperparameters": {"goal": "MAXIMIZE"}}, "hyperparameters", "tuning"),
+        ({"hyperparameters": {"goal": "MAXIMIZE"}}, "hyperparameters.params", "needs a parameter"),
         ({"serviceAccount": "me@x"}, "service_account", "service accounts"),
         ({"encryptionConfig": {"kmsKeyName": "k"}}, "encryption_config", "Leave this field out"),
         ({"network": "projects/1/global/networks/n"}, "network", "network"),

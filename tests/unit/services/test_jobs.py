@@ -24,6 +24,7 @@ from trainshed.domain.models.version import Version
 from trainshed.domain.models.version_details import VersionDetails
 from trainshed.domain.operations import Operation
 from trainshed.domain.policies import JOBS
+from trainshed.domain.tuning.trial import TrialOutcome
 from trainshed.domain.work_budget import WorkBudget, WorkLimits
 from trainshed.errors import (
     AbortedError,
@@ -38,11 +39,13 @@ from trainshed.services.access.policies import Policies
 from trainshed.services.jobs.failures import Failures
 from trainshed.services.jobs.jobs import JobChecks, Jobs
 from trainshed.services.jobs.reports import JobReports
+from trainshed.services.jobs.tuning import TuningJobs
 from trainshed.services.paging import PageRequest
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.store.models import ModelStore
 from trainshed.store.policies import PolicyStore
+from trainshed.store.tuning.trials import TrialStore
 from trainshed.testing.fakes.attempts import FakeAttempts
 from trainshed.testing.fakes.databases import migrated_database
 from trainshed.testing.fakes.deployments import FakeDeployments
@@ -93,6 +96,16 @@ class IdleScheduler:
         return "The far place has not answered since noon." if job.engine == "far" else ""
 
 
+class IdleTuning:
+    """A `TuningControl` that starts nothing."""
+
+    def wake(self) -> None:
+        pass
+
+    def current(self, job: Job) -> TrialOutcome | None:
+        return None
+
+
 class Shed:
     """The service, its store, and what it reaches through its ports. Model digits has a version with runtime 2.15."""
 
@@ -110,7 +123,8 @@ class Shed:
             registries=ImageRegistries.parse(DEFAULT_REGISTRIES),
         )
         reports = JobReports(attempts=self.attempts, progress=self.attempts, failures=Failures(Home(folder)))
-        self.jobs = Jobs(self.store, self.scheduler, checks, reports, clock=self.tick)
+        self.tuning = TuningJobs(self.store, TrialStore(database, self.store), IdleTuning(), clock=self.tick)
+        self.jobs = Jobs(self.store, self.scheduler, checks, reports, self.tuning, clock=self.tick)
 
     def tick(self) -> int:
         self.now += 1

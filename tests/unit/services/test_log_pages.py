@@ -90,6 +90,7 @@ def test_without_a_place_the_last_lines_are_told(reader: LogReader) -> None:
         "insertId": page.entries[-1].insert_id,
         "time": "2025-11-13T02:13:20.000100Z",
         "replica": "master-replica-0",
+        "trial": "",
         "severity": "INFO",
         "message": "100",
     }

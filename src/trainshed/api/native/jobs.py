@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+from http import HTTPStatus
+
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trainshed.api.http.request import body, project, query, services
+from trainshed.api.http.request import body, principal, project, query, services
 from trainshed.api.http.responses import json_response
 from trainshed.api.http.routing import Parameter, ProjectScope, Route, RouteSchema
 from trainshed.api.schemas import jobs as shapes
 from trainshed.domain.iam import Access
+from trainshed.domain.names import trial_number
 from trainshed.services.jobs.progress import DEFAULT_POINTS, MAX_POINTS
 from trainshed.services.jobs.search import DEFAULT_ROWS, MAX_ROWS, JobSearchRequest
 
@@ -51,6 +55,15 @@ async def exports(request: Request) -> Response:
 async def kill(request: Request) -> Response:
     wanted = await body(request)
     return json_response(await run_in_threadpool(services(request).chaos.kill, *_job(request), wanted))
+
+
+async def trials(request: Request) -> Response:
+    return json_response(await run_in_threadpool(services(request).tuning.trials, *_job(request)))
+
+
+async def stop_trial(request: Request) -> Response:
+    stop = partial(services(request).tuning.stop, *_job(request), user=principal(request).user)
+    return json_response(await run_in_threadpool(stop, trial_number(request.path_params["trial"])))
 
 
 def _job(request: Request) -> tuple[str, str]:
@@ -141,6 +154,33 @@ ROUTES = (
                 "below the `gs://` addresses in the arguments that the trainer writes to."
             ),
             response=shapes.ExportsBody,
+        ),
+    ),
+    Route(
+        method="GET",
+        path=f"{_JOB}/trials",
+        access=Access.READ_JOB,
+        scope=ProjectScope.PATH,
+        handler=trials,
+        schema=RouteSchema(
+            name="jobs.trials",
+            summary="List the trials of a tuning job, with what they reported",
+            response=shapes.TrialsBody,
+            errors=(HTTPStatus.BAD_REQUEST,),
+        ),
+    ),
+    Route(
+        method="POST",
+        path=f"{_JOB}/trials/{{trial}}:stop",
+        access=Access.WRITE,
+        scope=ProjectScope.PATH,
+        handler=stop_trial,
+        schema=RouteSchema(
+            name="jobs.stopTrial",
+            summary="Stop a trial of a tuning job, and keep what it has reported",
+            description="Its processes get SIGTERM. The response comes before it has ended.",
+            response=shapes.TrialBody,
+            errors=(HTTPStatus.BAD_REQUEST,),
         ),
     ),
     Route(

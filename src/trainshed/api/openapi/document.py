@@ -31,6 +31,7 @@ _ACCESS = {
 _PATH_PARAMETERS = {
     "project": ("The id of the project.", "trainshed"),
     "job": ("The id of the job.", "mnist_1"),
+    "trial": ("The number of the trial.", "3"),
     "model": ("The name of the model.", "digits"),
     "version": ("The name of the version.", "v1"),
     "runtime": ("The name of the runtime.", "2.21"),

@@ -146,6 +146,44 @@ class JobDetailsBody(TypedDict):
     events: list[JobEventBody]
 
 
+class MeasurementBody(TypedDict):
+    """One value of the metric of a trial."""
+
+    time: Time
+    step: Annotated[int, Example(400)]
+    value: Annotated[float, Example(0.93)]
+
+
+class TrialBody(TypedDict):
+    """A trial of a tuning job."""
+
+    trial: Annotated[int, "Its number, from 1.", Example(3)]
+    state: Annotated[JobState, Example("RUNNING")]
+    hyperparameters: Annotated[dict[str, str], "The values as the trainer gets them.", Example({"units": "64"})]
+    attempt: Annotated[int, "Above 1 if it was lost with its machine and started again.", Example(1)]
+    startTime: Time | None
+    endTime: Annotated[Time | None, Example(None)]
+    finalMetric: Annotated[MeasurementBody | None, "The last value, once it has ended.", Example(None)]
+    lastMetric: Annotated[MeasurementBody | None, "The last value so far."]
+    source: Annotated[str, "Where values come from: `hypertune`, or a folder.", Example("hypertune")]
+    stoppedEarly: Annotated[bool, Example(False)]
+    reason: Annotated[str, "Why it was stopped or failed; empty otherwise.", Example("")]
+    measurements: Annotated[list[MeasurementBody], "The oldest first. Of very many, some are left out."]
+
+
+class TrialsBody(TypedDict):
+    """The trials of a tuning job, by number."""
+
+    job: JobId
+    state: Annotated[JobState, Example("RUNNING")]
+    goal: Annotated[Literal["MAXIMIZE", "MINIMIZE"], Example("MAXIMIZE")]
+    metric: Annotated[str, "The tag.", Example("accuracy")]
+    maxTrials: Annotated[int, Example(20)]
+    maxParallelTrials: Annotated[int, Example(2)]
+    best: Annotated[int | None, "The number of the best trial so far.", Example(3)]
+    trials: list[TrialBody]
+
+
 class JobHeadBody(TypedDict):
     """What answers about a job begin with."""
 

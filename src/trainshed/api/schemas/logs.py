@@ -17,6 +17,7 @@ class LogEntryBody(TypedDict):
     insertId: Annotated[str, "Unique within the job, and in the order of the log.", Example("0001-000000000120")]
     time: Time
     replica: Annotated[str, "The replica that wrote it, or `service`.", Example("master-replica-0")]
+    trial: Annotated[str, "The number of its trial; empty for a job that tunes nothing.", Example("")]
     severity: Severity
     message: Annotated[str, Example("step 400: loss 0.25")]
 

@@ -140,7 +140,9 @@ declare namespace Api {
     | "image_missing"
     | "image_architecture"
     | "supervisor_lost"
-    | "launch_failed";
+    | "launch_failed"
+    | "metric_missing"
+    | "trials_failed";
 
   /** A replica that made no step, no output and used no CPU time, or that a signal stopped. */
   interface Hang {
@@ -219,6 +221,7 @@ declare namespace Api {
     | "validated"
     | "note"
     | "queued"
+    | "trial"
     | "admitted"
     | "preparing"
     | "outage"
@@ -309,6 +312,7 @@ declare namespace Api {
     insertId: string;
     time: string;
     replica: string;
+    trial: string;
     severity: Severity;
     message: string;
   }
@@ -344,6 +348,13 @@ declare namespace Api {
   }
 
   type Measure = number | "NaN" | "Infinity" | "-Infinity";
+
+  /** One value of the metric of a trial. */
+  interface Measurement {
+    time: string;
+    step: number;
+    value: number;
+  }
 
   /** A metric of a training, over time and steps. */
   interface Metric {
@@ -695,6 +706,34 @@ declare namespace Api {
     p99Ms: number;
     lastRequestTime?: string;
     minutes: Minute[];
+  }
+
+  /** A trial of a tuning job. */
+  interface Trial {
+    trial: number;
+    state: JobState;
+    hyperparameters: Record<string, string>;
+    attempt: number;
+    startTime: string | null;
+    endTime: string | null;
+    finalMetric: Measurement | null;
+    lastMetric: Measurement | null;
+    source: string;
+    stoppedEarly: boolean;
+    reason: string;
+    measurements: Measurement[];
+  }
+
+  /** The trials of a tuning job, by number. */
+  interface Trials {
+    job: string;
+    state: JobState;
+    goal: "MAXIMIZE" | "MINIMIZE";
+    metric: string;
+    maxTrials: number;
+    maxParallelTrials: number;
+    best: number | null;
+    trials: Trial[];
   }
 
   /** A user or a service account. */

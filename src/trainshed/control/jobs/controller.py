@@ -89,6 +89,7 @@ class JobController:
         self._failures = PassFailures(LOG, "job.step_failed")  # of the pass that runs
         self._wrote = False  # whether the database took a write since that pass began
         self._launching: set[tuple[str, str]] = set()  # added by the loop, removed by the pool (GIL)
+        self._notify_trials: Callable[[], None] = lambda: None
         self._loop = BackgroundLoop("job-control", self._checked_step)
         # A launch may wait minutes for a runtime. With one thread per launch, none waits for another.
         self._pool = ThreadPoolExecutor(max_launches, thread_name_prefix="launch")
@@ -96,6 +97,10 @@ class JobController:
     def wake(self) -> None:
         """Start the next pass immediately. Thread-safe."""
         self._loop.wake()
+
+    def on_trial_change(self, notify: Callable[[], None]) -> None:
+        """Set what is called after a transition of a trial. Call it before `start`."""
+        self._notify_trials = notify
 
     def start(self) -> None:
         self._loop.start()
@@ -370,6 +375,8 @@ class JobController:
         self._wrote = True
         LOG.info("job.transitioned project=%s job=%s state=%s", job.project, job.id, job.state)
         self._loop.wake()  # capacity may be free now
+        if job.trial:
+            self._notify_trials()
         return recorded
 
 

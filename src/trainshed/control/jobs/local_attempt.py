@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from trainshed.attempts.trial_metrics import HYPERTUNE_FILE, HYPERTUNE_FOLDER
 from trainshed.config import Home, Settings
 from trainshed.control.packages import FETCHED_FOLDER, PackageRequest, resolve_packages, site_name
 from trainshed.control.uri_resolver import UriResolver
@@ -27,6 +28,8 @@ from trainshed.store.jobs import JobStore
 
 _PROGRESS_STEP = 0.1  #: fraction of a runtime's build between two events of the job
 CONTAINER_BUCKETS_FOLDER = Path("/gcs")  #: where a container sees the buckets
+CONTAINER_HYPERTUNE_FOLDER = Path("/var/hypertune")  #: where a container of a trial reports metrics
+METRIC_FILE = "CLOUD_ML_HP_METRIC_FILE"
 _RESUBMIT = "Submit the job again to upload it anew."
 
 
@@ -96,7 +99,7 @@ class LocalAttemptBuilder:
             hang_timeout_s=self._settings.hang_timeout_s,
             hang_restart=self._settings.hang_restart,
         )
-        return self._in_containers(spec) if training.containers else self._in_runtime(spec, job, training)
+        return self._in_containers(spec, job) if training.containers else self._in_runtime(spec, job, training)
 
     def _in_runtime(self, spec: AttemptSpec, job: Job, training: Training) -> AttemptSpec:
         python = self._runtimes.ensure(job.runtime, report_build(self._jobs, job))
@@ -111,16 +114,32 @@ class LocalAttemptBuilder:
         buckets = tuple(self._home.buckets / name for name in self._buckets(job.project))
         return replace(spec, python=python, args=args, packages=packages, site=site, writable=buckets)
 
-    def _in_containers(self, spec: AttemptSpec) -> AttemptSpec:
-        """Add the buckets that are folders now. The supervisor resolves or pulls the images."""
+    def _in_containers(self, spec: AttemptSpec, job: Job) -> AttemptSpec:
+        """Add the buckets that are folders now, and the folder for the metrics of a trial.
+
+        The supervisor resolves or pulls the images.
+        """
         buckets = tuple(
             Mount(source=self._home.buckets / name, target=CONTAINER_BUCKETS_FOLDER / name, read_only=False)
             for name in self._buckets(spec.project)
         )
         settings = ContainerSettings(
-            tool=self._settings.container_tool, read_only=self._settings.container_read_only, mounts=buckets
+            tool=self._settings.container_tool,
+            read_only=self._settings.container_read_only,
+            mounts=(*buckets, *self._metric_mounts(job)),
         )
         return replace(spec, containers=settings, warm=False)
+
+    def _metric_mounts(self, job: Job) -> tuple[Mount, ...]:
+        """Return the folder in which containers of a trial report metrics. It has a folder for each replica."""
+        if not job.trial:
+            return ()
+        source = self.folder(job) / "work" / HYPERTUNE_FOLDER
+        for replica in gangs.gang(job.workload):
+            folder = source / replica.name
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o777)  # the image's user may be any
+        return (Mount(source=source, target=CONTAINER_HYPERTUNE_FOLDER, read_only=False),)
 
     def _replicas(self, job: Job, training: Training) -> tuple[Replica, ...]:
         gang, registries = gangs.gang(training), ImageRegistries.parse(self._settings.image_registries)
@@ -135,11 +154,20 @@ class LocalAttemptBuilder:
                 type=replica.type,
                 index=replica.index,
                 primary=replica.primary,
-                env=gangs.replica_environment(job, training, replica, addresses),
+                env=gangs.replica_environment(job, training, replica, addresses) | self._metric_file(job, replica.name),
                 container=replica_container(training, replica.type, self._machines, registries),
             )
             for replica in gang
         )
+
+    def _metric_file(self, job: Job, replica: str) -> dict[str, str]:
+        """Return where a replica of a trial reports metrics with hypertune: a file of its own, in any sandbox."""
+        if not job.trial:
+            return {}
+        folder = self.folder(job) / "work" / HYPERTUNE_FOLDER
+        if job.training.containers:
+            folder = CONTAINER_HYPERTUNE_FOLDER
+        return {METRIC_FILE: str(folder / replica / HYPERTUNE_FILE)}
 
 
 def replica_container(

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from trainshed.attempts.trial_metrics import HYPERTUNE_FILE, HYPERTUNE_FOLDER
 from trainshed.config import Home, Settings
 from trainshed.control.jobs.credentials import RemoteCredentials
-from trainshed.control.jobs.local_attempt import CONTAINER_BUCKETS_FOLDER, replica_container
+from trainshed.control.jobs.local_attempt import CONTAINER_BUCKETS_FOLDER, METRIC_FILE, replica_container
 from trainshed.control.packages import FETCHED_FOLDER, PackageRequest, resolve_packages
 from trainshed.control.uri_resolver import UriResolver
 from trainshed.domain.capacity.machine_types import MachineTypes
@@ -90,6 +91,8 @@ class RemoteAttemptBuilder:
                 env={
                     **gangs.replica_environment(job, training, replica, addresses),
                     "OMP_NUM_THREADS": str(self._threads(types[replica.name])),
+                    # in its working folder: trials on one node must not share a file
+                    **({METRIC_FILE: f"{HYPERTUNE_FOLDER}/{HYPERTUNE_FILE}"} if job.trial else {}),
                 },
                 machine=types[replica.name],
                 container=replica_container(training, replica.type, self.machines, registries),

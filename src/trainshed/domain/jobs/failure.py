@@ -12,7 +12,7 @@ _MAX_FACTS = 20
 
 
 class FailureCause(StrEnum):
-    """What ended a job. All but the last two are recorded by the supervisor of its attempt."""
+    """What ended a job. All but the last four are recorded by the supervisor of its attempt."""
 
     REPLICA_EXITED = "replica_exited"  #: with another code than 0
     REPLICA_KILLED = "replica_killed"  #: by a signal that Trainshed did not send
@@ -32,6 +32,8 @@ class FailureCause(StrEnum):
     IMAGE_ARCHITECTURE = "image_architecture"
     SUPERVISOR_LOST = "supervisor_lost"  #: killed
     LAUNCH_FAILED = "launch_failed"  #: message: why the server can't launch the attempt
+    METRIC_MISSING = "metric_missing"  #: of a tuning job's first trial; message: which tags it reported
+    TRIALS_FAILED = "trials_failed"  #: too many of a tuning job; message: the commonest cause
 
 
 #: The facts that a cause may have. The other causes have none of their own. A test compares them with `node.failure`.

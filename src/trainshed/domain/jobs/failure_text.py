@@ -65,7 +65,12 @@ def error_message(failure: Failure, job: str) -> str:
                 f"The supervisor of this job failed ({failure.message}) and ended it. Submit the job again under a new "
                 f"name."
             )
-        case FailureCause.LAUNCH_FAILED | FailureCause.START_FAILED:
+        case (
+            FailureCause.LAUNCH_FAILED
+            | FailureCause.START_FAILED
+            | FailureCause.METRIC_MISSING
+            | FailureCause.TRIALS_FAILED
+        ):
             return failure.message
     reason = f"{_installation(failure)}\n{failure.output}".rstrip()
     return f"{reason}\n\nTo find out more please check the logs: trainshed jobs logs {job}"
@@ -356,6 +361,8 @@ _BY_CAUSE: Mapping[FailureCause, Callable[[Failure], tuple[str, str]]] = {
     FailureCause.START_FAILED: _own_words,
     FailureCause.NODE_SETUP_FAILED: _own_words,
     FailureCause.LAUNCH_FAILED: _own_words,
+    FailureCause.METRIC_MISSING: _own_words,
+    FailureCause.TRIALS_FAILED: _own_words,
 }
 
 

@@ -129,9 +129,10 @@ def tf_config(
     for member in gang(training):
         if member.type != EVALUATOR:  # evaluators are not part of the cluster
             cluster.setdefault(_task_type(member, key), []).append(str(addresses[member.name]))
+    trial = {"trial": str(job.trial)} if job.trial else {}
     return {
         "cluster": cluster,
-        "task": {"type": _task_type(replica, key), "index": replica.index, "cloud": job.project},
+        "task": {"type": _task_type(replica, key), "index": replica.index, "cloud": job.project, **trial},
         "job": snake_keys(dict(training.input)),
         "environment": "cloud",
     }
@@ -143,8 +144,8 @@ def _task_type(replica: ReplicaSpec, primary: str) -> str:
 
 def common_environment(job: Job, workload: Workload, *, cpus: int) -> dict[str, str]:
     """Environment variables of every replica of the job."""
-    return {
-        "CLOUD_ML_JOB_ID": job.id,
+    return _trial_environment(job, workload) | {
+        "CLOUD_ML_JOB_ID": job.parent or job.id,
         "CLOUD_ML_PROJECT_ID": job.project,
         "CLOUD_ML_REGION": workload.region,
         "KMP_AFFINITY": "none",  # replicas share the cores; affinity would pin all of them to the first ones
@@ -154,6 +155,13 @@ def common_environment(job: Job, workload: Workload, *, cpus: int) -> dict[str, 
         "TRAINSHED_JOB": job.id,
         "TRAINSHED_PROJECT": job.project,
     }
+
+
+def _trial_environment(job: Job, workload: Workload) -> dict[str, str]:
+    """Variables by which trainers know that they are a trial. Empty for any other job."""
+    if not job.trial or not isinstance(workload, Training) or workload.tuning is None:
+        return {}
+    return {"CLOUD_ML_TRIAL_ID": str(job.trial), "CLOUD_ML_HP_METRIC_TAG": workload.tuning.tag}
 
 
 def replica_environment(

@@ -11,6 +11,7 @@ from trainshed.domain.jobs.states import TERMINAL_STATES, TRANSITIONS, JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.jobs.workload import Workload
 from trainshed.domain.names import LOCAL_ENGINE
+from trainshed.domain.tuning.hyperparameters import Tuning
 from trainshed.errors import FailedPreconditionError
 
 
@@ -33,8 +34,10 @@ class Job:
     failure: Failure | None = None  #: why it failed or was cancelled
     generation: int = 1  #: incremented by each write; the etag encodes it
     user: str = ""  #: who submitted it
-    replicas: int = 1  #: of its gang
+    replicas: int = 1  #: of its gang; 0 for a tuning job, whose trials have replicas
     passed_over_us: int | None = None  #: when a job behind it in the queue first started before it
+    parent: str = ""  #: the tuning job of a trial
+    trial: int = 0  #: its number, from 1; 0 if the job is no trial
     order_us: int = field(default=0, compare=False)  #: position in the order of creation; assigned by the store
 
     @property
@@ -47,6 +50,11 @@ class Job:
         if not isinstance(self.workload, Training):
             raise TypeError(f"Job {self.id} is a {self.workload.what}, not a training job.")
         return self.workload
+
+    @property
+    def tuning(self) -> Tuning | None:
+        """What a tuning job searches for. Returns None for any other job, and for a trial."""
+        return self.workload.tuning if isinstance(self.workload, Training) and not self.trial else None
 
     @property
     def ended(self) -> bool:
@@ -67,6 +75,12 @@ class Job:
             failure=failure or self.failure,
         )
 
+    def requeued(self) -> Job:
+        """Return a lost trial as it waits for its next attempt. Raises `FailedPreconditionError` for any other job."""
+        if not self.trial or self.state not in (JobState.PREPARING, JobState.RUNNING):
+            raise FailedPreconditionError(f"Job {self.id} is {self.state} and can't go back to the queue.")
+        return replace(self, state=JobState.QUEUED, started_us=None)
+
 
 class JobEventKind(StrEnum):
     """What an event of a job tells of."""
@@ -74,6 +88,7 @@ class JobEventKind(StrEnum):
     VALIDATED = "validated"
     NOTE = "note"  #: what the user should know of the job as it was submitted
     QUEUED = "queued"
+    TRIAL = "trial"  #: a trial of a tuning job started or ended
     ADMITTED = "admitted"
     PREPARING = "preparing"  #: progress of a launch
     OUTAGE = "outage"  #: its engine became unreachable

@@ -11,6 +11,9 @@ from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
 from trainshed.domain.jobs.states import JobState
 
 MAX_PIDS = 20  #: of orphans that a failure names
+MAX_TRIAL_ATTEMPTS = 3  #: at a trial that is lost again and again
+#: ends that say nothing of a trial itself, and which its supervisor recorded when all of its processes were gone
+_LOSSES = frozenset({FailureCause.REAPER_LOST, FailureCause.SUPERVISOR_STOPPED, FailureCause.NODE_LOST})
 
 
 class AttemptPhase(StrEnum):
@@ -115,11 +118,25 @@ def reconcile(job: Job, observed: ObservedAttempt, *, now_us: int) -> Action:
         case JobState.PREPARING, AttemptPhase.RUNNING:
             started_us = observed.started_us or now_us
             return Transition(job.to(JobState.RUNNING, now_us=now_us, started_us=started_us), ())
+        case JobState.PREPARING | JobState.RUNNING, AttemptPhase.LOST | AttemptPhase.ENDED if _starts_again(
+            job, observed
+        ):
+            message = f"Trial {job.trial} was lost with its machine or its supervisor. It starts again."
+            return Transition(job.requeued(), (JobEvent(kind=JobEventKind.QUEUED, message=message, time_us=now_us),))
         case JobState.PREPARING | JobState.RUNNING, AttemptPhase.ENDED:
             return _end(job, observed.outcome or JobState.FAILED, observed, now_us, observed.failure)
         case (JobState.PREPARING | JobState.RUNNING, AttemptPhase.LOST) | (JobState.RUNNING, AttemptPhase.ABSENT):
             return _end(job, JobState.FAILED, observed, now_us, _supervisor_lost(observed.orphans))
     return NoAction()
+
+
+def _starts_again(job: Job, observed: ObservedAttempt) -> bool:
+    """Whether another attempt follows a lost one: only of a trial, and only if its processes are known to be gone."""
+    if not job.trial or job.attempt >= MAX_TRIAL_ATTEMPTS:
+        return False
+    if observed.phase is AttemptPhase.LOST:
+        return observed.orphans is not None and not observed.orphans.left
+    return observed.failure is not None and observed.failure.cause in _LOSSES
 
 
 def _supervisor_lost(orphans: Orphans | None) -> Failure:

@@ -14,6 +14,7 @@ from trainshed.domain import json_fields as f
 from trainshed.domain.capacity.machine_types import STANDARD, MachineTypes
 from trainshed.domain.jobs.accelerators import check_accelerators, gpu_fields, read_accelerators
 from trainshed.domain.jobs.containers import TrainingContainer, check_containers, read_containers
+from trainshed.domain.tuning.hyperparameters import HYPERPARAMETERS, Tuning, check_hyperparameters
 from trainshed.errors import InvalidArgumentError
 
 MAX_PACKAGES = 100
@@ -54,7 +55,7 @@ TRAINING_INPUT = f.message(
         "evaluatorConfig": _REPLICA_CONFIG,
         "evaluatorCount": f.int64,
         "evaluatorType": f.string,
-        "hyperparameters": f.anything,
+        "hyperparameters": HYPERPARAMETERS,
         "jobDir": f.string,
         "masterConfig": _REPLICA_CONFIG,
         "masterType": f.string,
@@ -109,6 +110,7 @@ class Training:
     priority: int
     use_chief: bool
     containers: Mapping[str, TrainingContainer]  #: by role; empty for a job that runs a module
+    tuning: Tuning | None  #: what its trials search for; None if the job has no hyperparameters
     input: Mapping[str, Any]  #: the complete input, as stored
 
     @property
@@ -139,6 +141,7 @@ class Training:
             priority=scheduling.get("priority", 0),
             use_chief=training_input.get("useChiefInTfConfig", False),
             containers=containers,
+            tuning=Tuning.parse(training_input["hyperparameters"]) if training_input.get("hyperparameters") else None,
             input=training_input,
         )
 
@@ -157,6 +160,9 @@ def check_training(training_input: Mapping[str, Any], machines: MachineTypes = S
     _check_tier(training_input, machines)
     check_accelerators(training_input, machines)
     check_containers(training_input)
+    if training_input.get("hyperparameters"):
+        hyperparameters = check_hyperparameters(training_input["hyperparameters"])
+        training_input = {**training_input, "hyperparameters": hyperparameters}
     training = Training.parse(training_input)
     if not training.containers:
         _check_program(training)
@@ -172,7 +178,6 @@ def check_training(training_input: Mapping[str, Any], machines: MachineTypes = S
 _NOT_OFFERED = {
     "encryptionConfig": "Keys of one's own are not offered here; put the state folder on an encrypted disk instead.",
     "enableWebAccess": "Interactive shells are not offered on this server version.",
-    "hyperparameters": "Hyperparameter tuning is not offered on this server version. Submit one job for each trial.",
     "network": "There are no VPC networks here: a job uses the network of the server's machine.",
     "serviceAccount": "There are no service accounts here: a job runs as the user who runs the server.",
 }

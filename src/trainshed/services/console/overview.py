@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,7 +96,7 @@ class Overview:
     def _build(self, project: str) -> dict[str, Any]:
         counts = self._stores.job_search.counts(project, JobSearchQuery())
         ended = self._stores.job_search.ended_since(project, self._clock() - DAY_US)
-        active = [job for job in self._stores.jobs.active() if job.project == project][::-1]
+        active = self._shown(job for job in reversed(self._stores.jobs.active()) if job.project == project)
         queued = self._queued(project) if counts.get(JobState.QUEUED) else []
         versions = self._stores.models.version_lines(project)
         return {
@@ -124,15 +124,18 @@ class Overview:
     def _queued(self, project: str) -> list[tuple[Job, str]]:
         """Return the next queued jobs with their pending reasons."""
         queue_status = self._live.queue_status
-        found = [
-            (self._stores.jobs.find(project, job_id), position)
-            for job_id, position in queue_status.next_of(project, limit=MAX_JOBS)
-        ]
+        positions = dict(queue_status.next_of(project, limit=MAX_JOBS))
+        found = (self._stores.jobs.find(project, job_id) for job_id in positions)
         return [
-            (job, waiting_reason(job, position - 1, queue_status))
-            for job, position in found
-            if job is not None and job.state is JobState.QUEUED
+            (job, waiting_reason(job, positions.get(job.id, 1) - 1, queue_status))
+            for job in self._shown(job for job in found if job is not None)
+            if job.state is JobState.QUEUED
         ]
+
+    def _shown(self, jobs: Iterable[Job]) -> list[Job]:
+        """Return the jobs that are shown for these: a tuning job, once, for its trials."""
+        shown = ((self._stores.jobs.find(job.project, job.parent) if job.trial else job) for job in jobs)
+        return list({job.id: job for job in shown if job is not None}.values())
 
     def _models(self, project: str, versions: Sequence[VersionSummary]) -> Iterator[dict[str, Any]]:
         counts = Counter(each.model for each in versions)

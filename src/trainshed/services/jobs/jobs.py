@@ -15,11 +15,11 @@ from trainshed.domain.filters.server import SERVER
 from trainshed.domain.image_registries import ImageRegistries
 from trainshed.domain.jobs import gang
 from trainshed.domain.jobs.batch_prediction import BatchPrediction, cloud_output_unsupported
+from trainshed.domain.jobs.cancellation import cancelled
 from trainshed.domain.jobs.containers import image_field
 from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.failure_text import error_message
 from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
-from trainshed.domain.jobs.reconcile import end_events
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.jobs.workload import JobRequest, Workload, read_job, read_job_patch, workload_body
@@ -31,9 +31,10 @@ from trainshed.domain.names import ENGINE_LABEL
 from trainshed.domain.patches import check_etag, check_mask, etag, merge_labels
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.domain.work_budget import WorkBudget, unlimited
-from trainshed.errors import FailedPreconditionError
+from trainshed.errors import FailedPreconditionError, NotFoundError
 from trainshed.node.crashpoints import crashpoint
 from trainshed.services.jobs.reports import JobReports, hang_remedy
+from trainshed.services.jobs.tuning import TuningJobs
 from trainshed.services.paging import PageRequest, ResourcePage, scan
 from trainshed.services.ports import QueueStatus, RuntimeResolver, Scheduler
 from trainshed.services.storage.uris import UriChecker, parse_uri
@@ -64,10 +65,12 @@ class Jobs:
         scheduler: Scheduler,
         checks: JobChecks,
         reports: JobReports,
+        tuning: TuningJobs,
         *,
         clock: Callable[[], int] = now_us,
     ) -> None:
         self._store = store
+        self._tuning = tuning
         self._scheduler = scheduler
         self._checks = checks
         self._reports = reports
@@ -90,6 +93,8 @@ class Jobs:
         """
         budget = budget or unlimited()
         request = read_job(body, self._checks.machines)
+        if isinstance(request.workload, Training):
+            request = replace(request, workload=self._tuning.resumed(project, request.workload))
         engine = self._scheduler.choose_engine(request.labels, request.workload)
         runtime, notes = self._resolve_workload(project, request.workload, engine, budget)
         budget.check(0)
@@ -103,14 +108,27 @@ class Jobs:
             engine=engine,
             created_us=self._clock(),
             user=user,
-            replicas=len(gang.gang(request.workload)),
+            replicas=0 if _is_tuning(request.workload) else len(gang.gang(request.workload)),
         )
         job = self._store.add(job, _first_events(request, notes, job.created_us))
-        self._scheduler.wake()
+        self._wake(job)
         return self._body(job)
 
     def get(self, project: str, job_id: str) -> dict[str, Any]:
-        return self._body(self._store.get(project, job_id))
+        return self._body(self._get(project, job_id))
+
+    def _get(self, project: str, job_id: str) -> Job:
+        """Return a job. Raises `NotFoundError` for one of a trial: the API has trials in their tuning job."""
+        job = self._store.get(project, job_id)
+        if job.trial:
+            raise NotFoundError(f"There is no job {job_id} in project {project}.")
+        return job
+
+    def _wake(self, job: Job) -> None:
+        if job.tuning is None:
+            self._scheduler.wake()
+        else:
+            self._tuning.wake()
 
     def details(self, project: str, job_id: str) -> dict[str, Any]:
         """Return the job with what the API has no field for: runtime, notes, progress, failure, history and more."""
@@ -120,7 +138,7 @@ class Jobs:
         batch_progress = self._reports.attempts.batch_progress(job)
         notes = [event.message for event in events if event.kind is JobEventKind.NOTE]
         return {
-            "job": job_body(job, ahead + 1, batch_progress),
+            "job": job_body(job, ahead + 1, batch_progress, self._tuning.output(job)),
             "runtime": job.runtime,
             "engine": job.engine,
             "attempt": job.attempt,
@@ -182,23 +200,12 @@ class Jobs:
         now = self._clock()
 
         def change(job: Job) -> tuple[Job, tuple[JobEvent, ...]] | None:
-            failure = Failure(cause=FailureCause.CANCELLED, facts={"by": user})
-            requested = JobEvent(
-                kind=JobEventKind.CANCEL_REQUESTED, message=error_message(failure, job.id), time_us=now
-            )
-            if job.state is JobState.CANCELLING:
-                return None
-            if job.ended:
-                raise FailedPreconditionError(f"Job {job.id} has ended ({job.state}) and can't be cancelled any more.")
-            if job.state is JobState.QUEUED:
-                cancelled = job.to(JobState.CANCELLED, now_us=now, failure=failure)
-                return cancelled, (requested, *end_events(cancelled, None, now_us=now))
-            return job.to(JobState.CANCELLING, now_us=now, failure=failure), (requested,)
+            return cancelled(job, Failure(cause=FailureCause.CANCELLED, facts={"by": user}), now_us=now)
 
         crashpoint("job.cancel.before_commit")
-        self._change(project, job_id, change)
+        job = self._change(project, job_id, change)
         crashpoint("job.cancel.after_commit")
-        self._scheduler.wake()
+        self._wake(job)
 
     def _change(
         self, project: str, job_id: str, change: Callable[[Job], tuple[Job, tuple[JobEvent, ...]] | None]
@@ -206,7 +213,7 @@ class Jobs:
         """Read, change and write a job. Retries on a write conflict."""
 
         def attempt() -> Job:
-            job = self._store.get(project, job_id)
+            job = self._get(project, job_id)
             changed = change(job)
             return job if changed is None else self._store.record(*changed)
 
@@ -290,28 +297,33 @@ class Jobs:
             )
 
     def _body(self, job: Job) -> dict[str, Any]:
-        position = self._scheduler.positions([job]).get((job.project, job.id))
-        return job_body(job, position, self._reports.attempts.batch_progress(job))
+        return self._bodies([job])[0]
 
     def _bodies(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
-        positions = self._scheduler.positions(jobs)
+        positions, attempts = self._scheduler.positions(jobs), self._reports.attempts
         return [
-            job_body(job, positions.get((job.project, job.id)), self._reports.attempts.batch_progress(job))
+            job_body(job, positions.get((job.project, job.id)), attempts.batch_progress(job), self._tuning.output(job))
             for job in jobs
         ]
 
 
-def job_body(job: Job, position: int | None = None, predicted: BatchProgress | None = None) -> dict[str, Any]:
+def job_body(
+    job: Job,
+    position: int | None = None,
+    predicted: BatchProgress | None = None,
+    tuned: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Return a job as a resource of the API.
 
-    `position` is shown while it is queued. `predicted` is the progress of a batch prediction.
+    `position` is shown while it is queued. `predicted` is the progress of a batch prediction, `tuned` the output of a
+    tuning job.
     """
     body: dict[str, Any] = {"jobId": job.id, **workload_body(job.workload), "createTime": rfc3339(job.created_us)}
     if job.started_us is not None:
         body["startTime"] = rfc3339(job.started_us)
     if job.ended_us is not None:
         body["endTime"] = rfc3339(job.ended_us)
-    body |= {"state": job.state.value, **_output(job, predicted), "etag": etag(job.generation)}
+    body |= {"state": job.state.value, **_output(job, predicted, tuned or {}), "etag": etag(job.generation)}
     if job.failure:
         body["errorMessage"] = error_message(job.failure, job.id)
     if job.labels:
@@ -338,9 +350,13 @@ def _hang_body(hang: HangRecord) -> dict[str, Any]:
     }
 
 
-def _output(job: Job, batch_progress: BatchProgress | None) -> dict[str, Any]:
+def _is_tuning(workload: Workload) -> bool:
+    return isinstance(workload, Training) and workload.tuning is not None
+
+
+def _output(job: Job, batch_progress: BatchProgress | None, tuned: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(job.workload, BatchPrediction):
-        return {"trainingOutput": {}}
+        return {"trainingOutput": dict(tuned)}
     ran_us = (job.ended_us or job.started_us or 0) - (job.started_us or 0)
     return {
         "predictionOutput": {
@@ -357,6 +373,8 @@ def waiting_reason(job: Job, ahead: int, queue_status: QueueStatus) -> str:
     if job.state in _ON_ENGINE and (outage := queue_status.outage(job)):
         return outage
     match job.state:
+        case JobState.QUEUED if job.tuning is not None:
+            return "Its first trials wait in the queue."
         case JobState.QUEUED if ahead:
             before = "1 job goes" if ahead == 1 else f"{ahead} jobs go"
             return f"It waits in the queue at position {ahead + 1}; {before} before it."

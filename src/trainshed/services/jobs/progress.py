@@ -148,6 +148,10 @@ class ProgressService:
     def _folder(self, job: Job) -> Path:
         return self._home.jobs / job.project / job.id / str(job.attempt)
 
+    def event_folders(self, job: Job) -> list[EventFolder]:
+        """Return the folders in which a job may write event files."""
+        return list(self._event_folders(job, ()))
+
     def _event_folders(self, job: Job, logged_folders: Iterable[str]) -> Iterator[EventFolder]:
         """Yield folders of event files: the job's, those in log lines, the working folder, those in arguments."""
         work = EventFolder(self._home.jobs, (job.project, job.id, str(job.attempt), "work"))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trainshed.attempts.event_files import BoardFolder, EventFiles, Scalar, meaning
+from trainshed.attempts.event_files import EventFiles, EventFolder, Scalar, meaning
 from trainshed.attempts.log_file import AttemptLog, LogRecord
 from trainshed.attempts.progress_lines import ProgressParser, folder_in_line
 from trainshed.attempts.samples import ResourceSample, samples_since
@@ -103,7 +103,7 @@ class AttemptTracker:
         self._folders: dict[str, None] = {}  #: folders named in log lines
         self._closed = False
 
-    def update(self, event_folders: Callable[[Iterable[str]], Sequence[BoardFolder]], *, ended_us: int | None) -> None:
+    def update(self, event_folders: Callable[[Iterable[str]], Sequence[EventFolder]], *, ended_us: int | None) -> None:
         """Read what is new. `places` returns the folders of event files, given the folders named in log lines."""
         if self._closed:
             return

@@ -26,7 +26,7 @@ from trainshed.domain.page_tokens import decode_page_token, encode_page_token
 from trainshed.domain.work_budget import WorkBudget
 from trainshed.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
 from trainshed.services.logs.entry_filter import EntryFilter
-from trainshed.services.logs.job_log import JobLog, PageBudget, log_files, scan_budget
+from trainshed.services.logs.job_log import JobLog, PageBudget, scan_budget
 from trainshed.store.jobs import JobStore
 
 DEFAULT_PAGE = 50
@@ -103,7 +103,9 @@ class LogEntries:
         if job_ids is not None:
             for job_id in sorted(job_ids):
                 with suppress(NotFoundError):  # an unknown job has no entries
-                    yield _Stream(self._jobs.get(project, job_id), 0, MAX_TIME_US)
+                    job = self._jobs.get(project, job_id)
+                    if not job.trial:  # its entries are those of its tuning job
+                        yield _Stream(job, 0, MAX_TIME_US)
             return
         event_spans = self._jobs.event_spans(project)
         before = (MAX_TIME_US, "")
@@ -119,7 +121,7 @@ class LogEntries:
 
     def _open(self, job: Job, span: LogSpan) -> Iterator[LogEntry]:
         """Return the entries of one job in the span, in order."""
-        log = JobLog(job, self._jobs.events(job.project, job.id), log_files(self._home, job))
+        log = JobLog.of(self._jobs, self._home, job)
         entries = log.between(span.lower_us, span.upper_us, descending=span.descending)
         return filter(span.reached, entries)
 

@@ -100,10 +100,10 @@ class EntryFilter:
 
     def __init__(self, parsed: Filter) -> None:
         self._root = parsed.root
-        self._tests: dict[tuple[str, str, str, str], Test | bool] = {}
+        self._tests: dict[tuple[str, str, int, str, str], Test | bool] = {}
 
     def matches(self, entry: LogEntry) -> bool:
-        source = (entry.project, entry.job, entry.replica, entry.severity)
+        source = (entry.project, entry.job, entry.trial, entry.replica, entry.severity)
         test = self._tests.get(source)
         if test is None:
             if len(self._tests) >= _MAX_SOURCES:

@@ -11,6 +11,7 @@ from trainshed.attempts.log_file import AttemptLog, LogRecord
 from trainshed.config import Home
 from trainshed.domain import names
 from trainshed.domain.jobs.job import Job, JobEvent
+from trainshed.domain.jobs.reconcile import MAX_TRIAL_ATTEMPTS
 from trainshed.domain.logs import SERVICE, LogCursor, LogEntry, insert_id
 from trainshed.domain.work_budget import WorkBudget, WorkLimits
 from trainshed.store.jobs import JobStore
@@ -56,12 +57,20 @@ class JobLog:
 
     job: Job
     events: Sequence[JobEvent]
-    files: Sequence[AttemptLog]
+    files: Sequence[AttemptLog]  #: of each attempt; of a tuning job: of each attempt at each trial
 
     @classmethod
     def open(cls, jobs: JobStore, home: Home, project: str, job_id: str) -> JobLog:
         job = jobs.get(project, job_id)  # before the records: none are added after a job has ended
-        return cls(job, jobs.events(project, job_id), log_files(home, job))
+        return cls.of(jobs, home, job)
+
+    @classmethod
+    def of(cls, jobs: JobStore, home: Home, job: Job) -> JobLog:
+        """Return the log of a job that was read before."""
+        if job.tuning is None:
+            return cls(job, jobs.events(job.project, job.id), log_files(home, job))
+        last = jobs.last_trial(job.project, job.id)
+        return cls(job, jobs.events(job.project, job.id), _trial_files(home, job, last))
 
     def end(self) -> LogCursor:
         """Return the cursor behind all records."""
@@ -139,13 +148,20 @@ class JobLog:
     def entry(self, record: LogRecord, source: int) -> LogEntry:
         return LogEntry(
             project=self.job.project,
-            job=self.job.id,
+            job=self.job.parent or self.job.id,
+            trial=self._trial(source),
             time_us=record.time_us,
             replica=record.replica,
             severity=record.severity,
             message=record.message,
             insert_id=insert_id(record.time_us, attempt=source, position=record.start if source else record.end),
         )
+
+    def _trial(self, source: int) -> int:
+        """Return the number of the trial whose record a source has. Returns 0 if there is none."""
+        if self.job.tuning is None or source == 0:
+            return self.job.trial
+        return (source - 1) // MAX_TRIAL_ATTEMPTS + 1
 
     def _last_event(self) -> int:
         return max((event.seq for event in self.events), default=0)
@@ -168,11 +184,32 @@ def log_files(home: Home, job: Job) -> list[AttemptLog]:
     ]
 
 
+def _trial_files(home: Home, job: Job, last: int) -> list[AttemptLog]:
+    """Return the log of each attempt at each trial, with places for those that do not exist.
+
+    So a source of a cursor stays the same one when a trial starts again.
+    """
+    return [
+        AttemptLog(root=home.jobs, folder=(job.project, *_trial_folder(job.id, number)), floor_us=job.created_us)
+        for number in range(last * MAX_TRIAL_ATTEMPTS)
+    ]
+
+
+def _trial_folder(job_id: str, number: int) -> tuple[str, str]:
+    """Return the folder of an attempt at a trial by the number of its source, from 0."""
+    trial, attempt = divmod(number, MAX_TRIAL_ATTEMPTS)
+    return names.trial_job_id(job_id, trial + 1), str(attempt + 1)
+
+
 def sizes(home: Home, project: str, job_id: str, cursor: LogCursor) -> tuple[int, ...]:
     """Return the sizes of the files of a cursor. Takes microseconds: long polls call it repeatedly."""
-    folder = (names.project_id(project), names.job_id(job_id))
-    attempts = range(1, len(cursor.offsets) + 1)
-    return tuple(AttemptLog(root=home.jobs, folder=(*folder, str(n)), floor_us=0).size() for n in attempts)
+    folder, job_folder = names.project_id(project), names.job_folder(job_id)
+    tuning = not (home.jobs / folder / job_folder).exists()  # only its trials have folders
+    folders = [
+        _trial_folder(job_folder, number) if tuning else (job_folder, str(number + 1))
+        for number in range(len(cursor.offsets))
+    ]
+    return tuple(AttemptLog(root=home.jobs, folder=(folder, *each), floor_us=0).size() for each in folders)
 
 
 def event_record(event: JobEvent) -> LogRecord:

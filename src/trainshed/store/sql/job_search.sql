@@ -3,7 +3,7 @@
 
 -- page
 select * from jobs
- where project = :project and (order_us, id) < (:before_us, :before_id) and state in :states
+ where project = :project and parent = '' and (order_us, id) < (:before_us, :before_id) and state in :states
    and (:pattern = '%' or lower(id) like :pattern escape '!'
         or replace(replace(replace(replace(labels, '{"', ''), '":"', '='), '","', '
 '), '"}', '') like :pattern escape '!')
@@ -12,7 +12,7 @@ select * from jobs
 
 -- counts
 select state, count(*) as found from jobs
- where project = :project
+ where project = :project and parent = ''
    and (:pattern = '%' or lower(id) like :pattern escape '!'
         or replace(replace(replace(replace(labels, '{"', ''), '":"', '='), '","', '
 '), '"}', '') like :pattern escape '!')
@@ -20,16 +20,16 @@ select state, count(*) as found from jobs
  group by state;
 
 -- counts_of_all
-select state, count(*) as found from jobs where project = :project group by state;
+select state, count(*) as found from jobs where project = :project and parent = '' group by state;
 
 -- counts_of_all_projects
 select state, count(*) as found from jobs group by state;
 
 -- counts_ended
 select state, count(*) as found from jobs
- where project = :project and state in ('SUCCEEDED', 'FAILED') and ended_us >= :since_us group by state;
+ where project = :project and parent = '' and state in ('SUCCEEDED', 'FAILED') and ended_us >= :since_us group by state;
 
 -- failed_since
 select * from jobs
- where project = :project and state = 'FAILED' and ended_us >= :since_us
+ where project = :project and parent = '' and state = 'FAILED' and ended_us >= :since_us
  order by ended_us desc, id limit :limit;

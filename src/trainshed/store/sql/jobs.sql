@@ -1,9 +1,10 @@
--- SQLite uses the index of live jobs only where a query repeats the index's own condition, word for word.
+-- SQLite uses the index of live jobs only where a query repeats the index's own condition, word for word. A job without
+-- replicas is a tuning job: its trials run. A job with a parent is a trial, which lists leave out.
 
 -- insert_job
-insert into jobs (project, id, body, labels, state, priority, attempt, runtime, engine, created_us, started_us, ended_us, failure, generation, user_name, replicas, passed_over_us, order_us)
+insert into jobs (project, id, body, labels, state, priority, attempt, runtime, engine, created_us, started_us, ended_us, failure, generation, user_name, replicas, passed_over_us, parent, trial, order_us)
 values (:project, :id, :body, :labels, :state, :priority, :attempt, :runtime, :engine, :created_us, :started_us, :ended_us, :failure, 1,
-        :user_name, :replicas, :passed_over_us,
+        :user_name, :replicas, :passed_over_us, :parent, :trial,
         (select case when max(order_us) > cast(:created_us as bigint) then max(order_us) + 1
                      else cast(:created_us as bigint) end from jobs));
 
@@ -27,12 +28,13 @@ update jobs
 
 -- list_jobs
 select * from jobs
- where project = :project and (order_us, id) < (:before_us, :before_id)
+ where project = :project and parent = '' and (order_us, id) < (:before_us, :before_id)
  order by order_us desc, id desc limit :limit;
 
 -- active_jobs
 select * from jobs
  where state in ('PREPARING', 'RUNNING', 'CANCELLING') and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING')
+   and replicas > 0
  order by order_us, id;
 
 -- pass_over
@@ -41,7 +43,10 @@ update jobs set passed_over_us = :time_us
 
 -- queued_keys
 select engine, priority, order_us, id, project, user_name, replicas, passed_over_us from jobs
- where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING');
+ where state = 'QUEUED' and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING') and replicas > 0;
+
+-- last_trial
+select coalesce(max(trial), 0) as last from jobs where project = :project and parent = :parent and parent <> '';
 
 -- insert_event
 insert into job_events (project, job, time_us, kind, subject, severity, message)

@@ -1,1 +1,1 @@
-"""Rows of studies and of what belongs to them."""
+"""Rows of studies, and of searches for hyperparameters."""

@@ -1,0 +1,90 @@
+"""The metrics of trials while they run, and what they reported in all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+
+from trainshed.attempts.event_files import EventFolder
+from trainshed.attempts.trial_metrics import HYPERTUNE_FOLDER, TrialMetrics
+from trainshed.domain.jobs.gang import gang
+from trainshed.domain.jobs.job import Job
+from trainshed.domain.tuning.trial import TrialOutcome
+
+READ_INTERVAL_S = 0.5  #: between two reads of a trial that runs; hypertune keeps 100 reports
+MAX_FINAL_READS = 64  #: of a trial that has ended, 2 MiB each
+
+AttemptKey = tuple[str, str, int]
+
+
+class TrialReader:
+    """Reads the metrics of trials. One thread updates; `current` is thread-safe.
+
+    `event_folders` returns the folders of a job's event files. `jobs` is the folder of all attempts.
+    """
+
+    def __init__(
+        self,
+        jobs: Path,
+        event_folders: Callable[[Job], Iterable[EventFolder]],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._jobs = jobs
+        self._event_folders = event_folders
+        self._monotonic = monotonic
+        self._metrics: dict[AttemptKey, TrialMetrics] = {}
+        self._read_at: dict[AttemptKey, float] = {}
+        self._lock = threading.Lock()
+        self._current: dict[AttemptKey, TrialOutcome] = {}  # guarded by the lock
+
+    def current(self, job: Job) -> TrialOutcome | None:
+        """Return what a trial that runs has reported. Returns None if it was not read yet."""
+        with self._lock:
+            return self._current.get(_key(job))
+
+    def update(self, job: Job, tag: str) -> TrialOutcome:
+        """Read what a trial that runs has written since, at most every READ_INTERVAL_S."""
+        key, now = _key(job), self._monotonic()
+        known = self.current(job)
+        if known is not None and now - self._read_at.get(key, 0.0) < READ_INTERVAL_S:
+            return known
+        self._read_at[key] = now
+        metrics = self._read(job, tag)
+        outcome = metrics.outcome()
+        with self._lock:
+            self._current[key] = outcome
+        return outcome
+
+    def final(self, job: Job, tag: str) -> TrialOutcome:
+        """Return all that a trial that has ended reported."""
+        if not job.attempt:
+            return TrialOutcome()
+        for _ in range(MAX_FINAL_READS):
+            metrics = self._read(job, tag)
+            if metrics.complete:
+                break
+        return metrics.outcome()
+
+    def forget(self, live: Collection[Job]) -> None:
+        """Drop the state of all attempts but these."""
+        keys = {_key(job) for job in live}
+        self._metrics = {key: value for key, value in self._metrics.items() if key in keys}
+        self._read_at = {key: value for key, value in self._read_at.items() if key in keys}
+        with self._lock:
+            self._current = {key: value for key, value in self._current.items() if key in keys}
+
+    def _read(self, job: Job, tag: str) -> TrialMetrics:
+        metrics = self._metrics.setdefault(_key(job), TrialMetrics(tag, since_us=job.started_us or job.created_us))
+        metrics.update(self._event_folders(job), self._report_folders(job))
+        return metrics
+
+    def _report_folders(self, job: Job) -> Iterable[EventFolder]:
+        work = (job.project, job.id, str(job.attempt), "work", HYPERTUNE_FOLDER)
+        return (EventFolder(self._jobs, (*work, replica.name)) for replica in gang(job.workload))
+
+
+def _key(job: Job) -> AttemptKey:
+    return job.project, job.id, job.attempt

@@ -1,0 +1,115 @@
+"""A trial of a tuning job: its values, its measurements and how it ended."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.states import JobState
+from trainshed.domain.tuning.hyperparameters import Tuning
+from trainshed.domain.tuning.space import Point
+
+MAX_MEASUREMENTS = 200  #: of a trial that are kept; the others are thinned out
+MAX_TAGS = 50  #: that an outcome remembers, if the metric is not among them
+
+
+class Measurement(NamedTuple):
+    """One value of the metric. It is finite."""
+
+    time_us: int
+    step: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialOutcome:
+    """What a trial reported, read when it had ended."""
+
+    measurements: tuple[Measurement, ...] = ()  #: oldest first
+    source: str = ""  #: where they come from: hypertune, or a folder below the job's
+    diverged: bool = False  #: the last value was NaN or infinite
+    tags: tuple[str, ...] = ()  #: others that the trial reported, if it reported no value of the metric
+
+    @property
+    def final(self) -> Measurement | None:
+        """The last value. Returns None if there is none, or if it was not finite."""
+        return self.measurements[-1] if self.measurements and not self.diverged else None
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            measurements=tuple(Measurement(*each) for each in value["measurements"]),
+            source=value["source"],
+            diverged=value["diverged"],
+            tags=tuple(value["tags"]),
+        )
+
+    def body(self) -> dict[str, Any]:
+        """All of it as JSON, which `parse` reads."""
+        return {
+            "measurements": [list(each) for each in self.measurements],
+            "source": self.source,
+            "diverged": self.diverged,
+            "tags": list(self.tags),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A trial as the search knows it. `job` is the job that runs it."""
+
+    number: int
+    point: Point
+    job: Job
+    outcome: TrialOutcome | None = None  #: None until it was read after the end
+    stopped: str = ""  #: why it was told to stop before its end; empty if it was not
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended and its measurements were read."""
+        return self.job.ended and self.outcome is not None
+
+    @property
+    def final(self) -> Measurement | None:
+        return self.outcome.final if self.outcome else None
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether it was stopped and counts as a success: it has a value."""
+        return bool(self.stopped) and self.job.state is JobState.CANCELLED and self.final is not None
+
+    @property
+    def state(self) -> JobState:
+        """Its state for the API: that of its job, but for one that was stopped early."""
+        return JobState.SUCCEEDED if self.stopped_early else self.job.state
+
+    @property
+    def succeeded(self) -> bool:
+        return self.ended and self.state is JobState.SUCCEEDED
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended by a fault of its own, not because somebody ended it."""
+        return self.ended and self.state is JobState.FAILED
+
+
+def best_first(trials: Sequence[Trial], tuning: Tuning) -> list[Trial]:
+    """Order trials by their final value. Those without one come last, by number."""
+
+    def order(trial: Trial) -> tuple[bool, float, int]:
+        value = trial.final.value if trial.final else math.nan
+        return trial.final is None, 0.0 if math.isnan(value) else tuning.sign * -value, trial.number
+
+    return sorted(trials, key=order)
+
+
+def thinned(measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
+    """At most MAX_MEASUREMENTS of them, evenly spaced, the first and the last included."""
+    count = len(measurements)
+    if count <= MAX_MEASUREMENTS:
+        return tuple(measurements)
+    picked = sorted({round(index * (count - 1) / (MAX_MEASUREMENTS - 1)) for index in range(MAX_MEASUREMENTS)})
+    return tuple(measurements[index] for index in picked)

@@ -1,0 +1,24 @@
+-- insert_trial
+insert into trials (project, job, number, point, outcome, stopped) values (:project, :job, :number, :point, '', '');
+
+-- trials_of
+select number, point, outcome, stopped from trials where project = :project and job = :job order by number;
+
+-- jobs_of
+select * from jobs where project = :project and parent = :job and parent <> '' order by trial;
+
+-- set_outcome
+update trials set outcome = :outcome where project = :project and job = :job and number = :number and outcome = '';
+
+-- set_stopped
+update trials set stopped = :stopped where project = :project and job = :job and number = :number and stopped = '';
+
+-- active_tuning_jobs
+select * from jobs
+ where replicas = 0 and state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING') order by order_us, id;
+
+-- abandoned_trials
+select * from jobs as trial
+ where trial.parent <> '' and trial.state in ('QUEUED', 'PREPARING', 'RUNNING')
+   and exists (select 1 from jobs as parent where parent.project = trial.project and parent.id = trial.parent
+                and parent.state in ('SUCCEEDED', 'FAILED', 'CANCELLED'));

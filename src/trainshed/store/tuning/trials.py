@@ -1,0 +1,75 @@
+"""Rows of trials: what the search of a tuning job knows of them. Their jobs are rows of `jobs`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import orjson
+
+from trainshed.domain.jobs.job import Job, JobEvent
+from trainshed.domain.tuning.space import Point
+from trainshed.domain.tuning.trial import Trial, TrialOutcome
+from trainshed.store.database import Database, load_queries, storable
+from trainshed.store.jobs import JobStore, job_from_row
+from trainshed.store.rows import ReadRows, read_rows
+
+QUERY = load_queries("trials")
+
+
+class TrialStore:
+    """Rows of trials. Each is written together with the job that runs it. Thread-safe."""
+
+    def __init__(self, database: Database, jobs: JobStore) -> None:
+        self._database = database
+        self._jobs = jobs
+
+    def add(self, job: Job, point: Point, events: Iterable[JobEvent]) -> Job:
+        """Store a new trial and its job. Raises `AlreadyExistsError` if its parent ever had a trial of this number."""
+        values = {
+            "project": job.project,
+            "job": job.parent,
+            "number": job.trial,
+            "point": orjson.dumps(dict(point)).decode(),
+        }
+        return self._jobs.add(job, events, lambda tx: tx.run(QUERY["insert_trial"], values))
+
+    def of(self, project: str, job_id: str) -> Sequence[Trial]:
+        """The trials of a tuning job by number, each with its job. Those whose rows are unreadable are left out."""
+        key = {"project": project, "job": job_id}
+        with self._database.read() as tx:
+            trials, jobs = tx.rows(QUERY["trials_of"], key), tx.rows(QUERY["jobs_of"], key)
+        by_number = {job.trial: job for job in read_rows(jobs, job_from_row).values}
+        return [
+            Trial(
+                number=row["number"],
+                point=orjson.loads(row["point"]),
+                job=by_number[row["number"]],
+                outcome=TrialOutcome.parse(orjson.loads(row["outcome"])) if row["outcome"] else None,
+                stopped=row["stopped"],
+            )
+            for row in trials
+            if row["number"] in by_number
+        ]
+
+    def set_outcome(self, trial: Trial, outcome: TrialOutcome) -> None:
+        """Write what a trial reported. The first one counts."""
+        self._set("set_outcome", trial, outcome=orjson.dumps(outcome.body()).decode())
+
+    def set_stopped(self, trial: Trial, reason: str) -> None:
+        """Write why a trial is told to stop. The first reason counts."""
+        self._set("set_stopped", trial, stopped=storable(reason))
+
+    def _set(self, query: str, trial: Trial, **values: str) -> None:
+        key = {"project": trial.job.project, "job": trial.job.parent, "number": trial.number}
+        with self._database.write() as tx:
+            tx.run(QUERY[query], key | values)
+
+    def active_jobs(self) -> ReadRows[Job]:
+        """All tuning jobs that have not ended."""
+        with self._database.read() as tx:
+            return read_rows(tx.rows(QUERY["active_tuning_jobs"]), job_from_row)
+
+    def abandoned(self) -> Sequence[Job]:
+        """Trials' jobs that have not ended although their tuning job has."""
+        with self._database.read() as tx:
+            return read_rows(tx.rows(QUERY["abandoned_trials"]), job_from_row).values

@@ -1,0 +1,35 @@
+"""Builds the parts that run tuning jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainshed.control.jobs.controller import JobController
+from trainshed.control.tuning.controller import TuningController
+from trainshed.control.tuning.metrics import TrialReader
+from trainshed.services.jobs.progress import ProgressService
+from trainshed.services.jobs.tuning import TuningJobs
+from trainshed.store.tuning.trials import TrialStore
+from trainshed.wiring.core import Core
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningPlane:
+    """The parts that run tuning jobs."""
+
+    control: TuningController
+    jobs: TuningJobs
+
+
+def build_tuning_plane(core: Core, jobs: JobController, progress: ProgressService) -> TuningPlane:
+    trials = TrialStore(core.database, core.jobs)
+    control = TuningController(
+        core.jobs,
+        trials,
+        TrialReader(core.home.jobs, progress.event_folders),
+        suggest=core.searcher.suggest,
+        wake_jobs=jobs.wake,
+        check=core.database.check_fence,
+    )
+    jobs.on_trial_change(control.wake)
+    return TuningPlane(control=control, jobs=TuningJobs(core.jobs, trials, control))

@@ -1,0 +1,225 @@
+"""Searches for hyperparameters, as users run them: trainers of a few lines without a framework, on a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainshed.testing.eventually import eventually
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.workloads.submitter import Submitter
+
+PROJECT = "tuning"
+
+#: Reports as cloudml-hypertune does. `--report` says what: values, nothing, another tag, NaN, or nothing and a failure.
+TRAINER = """
+import argparse, json, os, sys, time
+parser = argparse.ArgumentParser()
+parser.add_argument("--job-dir")
+parser.add_argument("--x", type=float)
+parser.add_argument("--units", type=int, default=0)
+parser.add_argument("--kind", default="")
+parser.add_argument("--report", default="values")
+parser.add_argument("--until", default="")
+parser.add_argument("--steps", type=int, default=3)
+parser.add_argument("--pause", type=float, default=0)
+args = parser.parse_args()
+trial = os.environ["CLOUD_ML_TRIAL_ID"]
+config = json.loads(os.environ["TF_CONFIG"])
+assert config["task"]["trial"] == trial, config
+assert config["job"]["hyperparameters"]["max_trials"] >= 1
+assert args.job_dir.endswith("/" + trial), args.job_dir
+print("argv", json.dumps(sys.argv[1:]), flush=True)
+print("trial", trial, "of", os.environ["CLOUD_ML_JOB_ID"], flush=True)
+tag = "other/score" if args.report == "other" else os.environ["CLOUD_ML_HP_METRIC_TAG"]
+path = os.environ["CLOUD_ML_HP_METRIC_FILE"]
+os.makedirs(os.path.dirname(path), exist_ok=True)
+lines = []
+for step in range(args.steps):
+    value = "nan" if args.report == "nan" else str(-(args.x - 0.3) ** 2 - 0.01 * (args.steps - 1 - step))
+    lines.append(json.dumps({"timestamp": time.time(), "trial": trial, tag: value, "global_step": str(step),
+                             "checkpoint_path": ""}))
+    if args.report != "nothing" and args.report != "fail":
+        with open(path, "w") as file:
+            file.write("\\n".join(lines) + "\\n")
+    time.sleep(args.pause)
+while args.until and not os.path.exists(args.until):
+    time.sleep(0.02)
+if args.report == "fail" or (args.report == "fail-large" and args.x > 0.5):
+    raise ValueError("the data is not there")
+"""
+
+X = {"parameterName": "x", "type": "DOUBLE", "minValue": 0.0, "maxValue": 1.0, "scaleType": "UNIT_LINEAR_SCALE"}
+
+
+@pytest.fixture(scope="module")
+def jobs(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Submitter:
+    return Submitter(server, PROJECT, tmp_path_factory.mktemp(PROJECT))
+
+
+def tune(jobs: Submitter, job: str, *args: str, **hyperparameters: Any) -> dict[str, Any]:
+    spec = {"hyperparameterMetricTag": "score", "params": [X], **hyperparameters}
+    return jobs.submit(job, TRAINER, args=args, jobDir=f"gs://{jobs.bucket}/{job}", hyperparameters=spec)
+
+
+def wait_for_trials(jobs: Submitter, job: str, count: int) -> None:
+    """Wait until this many trials have succeeded."""
+    eventually(
+        lambda: int(jobs.get(job)["trainingOutput"]["completedTrialCount"]), lambda ended: ended >= count, within_s=120
+    )
+
+
+def trials_of(jobs: Submitter, job: str) -> dict[int, Mapping[str, Any]]:
+    answer = jobs.server.call("GET", f"/trainshed/v1/projects/{jobs.project}/jobs/{job}/trials")
+    return {trial["trial"]: trial for trial in answer["trials"]}
+
+
+@pytest.fixture(scope="module")
+def done(jobs: Submitter) -> dict[str, Any]:
+    units = {"parameterName": "units", "type": "DISCRETE", "discreteValues": [32, 64, 128]}
+    kind = {"parameterName": "kind", "type": "CATEGORICAL", "categoricalValues": ["a b", "c"]}
+    params = [X, units, kind]
+    tune(jobs, "search", "--units=1", params=params, maxTrials=6, maxParallelTrials=2, goal="MAXIMIZE")
+    return jobs.wait("search", {"SUCCEEDED"})
+
+
+def test_a_search_has_all_its_trials_and_the_best_one_first(done: dict[str, Any]) -> None:
+    output = done["trainingOutput"]
+    assert output["completedTrialCount"] == "6"
+    assert output["isHyperparameterTuningJob"] is True
+    assert output["hyperparameterMetricTag"] == "score"
+    assert sorted(int(trial["trialId"]) for trial in output["trials"]) == [1, 2, 3, 4, 5, 6]
+    values = [trial["finalMetric"]["objectiveValue"] for trial in output["trials"]]
+    assert values == sorted(values, reverse=True)
+    for trial in output["trials"]:
+        assert trial["state"] == "SUCCEEDED"
+        assert trial["finalMetric"]["trainingStep"] == "2"
+        assert trial["finalMetric"]["objectiveValue"] == -((float(trial["hyperparameters"]["x"]) - 0.3) ** 2)
+        assert trial["hyperparameters"]["units"] in ("32", "64", "128")
+
+
+def test_a_trial_has_arguments_in_order_and_a_folder_of_its_own(jobs: Submitter, done: dict[str, Any]) -> None:
+    lines = [line for line in jobs.lines("search") if line.startswith("argv")]
+    assert len(lines) == 6
+    assert all('["--units=1", "--x", ' in line and '"--units", ' in line for line in lines)
+    assert {line.rpartition("/")[2] for line in lines} == {f'{number}"]' for number in range(1, 7)}
+    assert "trial 4 of search" in jobs.lines("search")
+
+
+def test_a_search_is_one_job_of_the_project(jobs: Submitter, done: dict[str, Any]) -> None:
+    listed = jobs.server.call("GET", f"/v1/projects/{PROJECT}/jobs?filter=jobId:search")["jobs"]
+    assert [job["jobId"] for job in listed] == ["search"]
+    with pytest.raises(AssertionError, match="404"):
+        jobs.get("search.trial-1")
+
+
+def test_a_trial_s_lines_have_its_number(jobs: Submitter, done: dict[str, Any]) -> None:
+    entries = jobs.server.call("GET", f"/trainshed/v1/projects/{PROJECT}/jobs/search/logs")["entries"]
+    spoken = {entry["trial"]: entry["message"] for entry in entries if entry["message"].startswith("trial ")}
+    assert spoken == {str(number): f"trial {number} of search" for number in range(1, 7)}
+    query = {
+        "resourceNames": [f"projects/{PROJECT}"],
+        "filter": 'resource.labels.job_id="search" AND labels."ml.googleapis.com/trial_id"="3" AND "of search"',
+    }
+    found = jobs.server.call("POST", "/v2/entries:list", query)["entries"]
+    assert [entry["jsonPayload"]["message"] for entry in found] == ["trial 3 of search"]
+
+
+def test_failing_trials_end_the_job_with_their_commonest_cause(jobs: Submitter) -> None:
+    tune(jobs, "failing", "--report=fail", maxTrials=20, maxParallelTrials=2)
+    job = jobs.wait("failing", {"FAILED"})
+    assert "the data is not there" in job["errorMessage"]
+    assert job["trainingOutput"]["completedTrialCount"] == "0"
+    assert 5 <= len(job["trainingOutput"]["trials"]) <= 6
+
+
+def test_a_few_failing_trials_are_left_out(jobs: Submitter) -> None:
+    tune(jobs, "some_fail", "--report=fail-large", maxTrials=6, maxParallelTrials=1, maxFailedTrials=6)
+    trials = jobs.wait("some_fail", {"SUCCEEDED"})["trainingOutput"]["trials"]
+    by_number = {trial["trialId"]: trial for trial in trials}
+    assert sorted(by_number) == ["1", "2", "3", "4", "5", "6"]
+    for trial in trials:
+        assert trial["state"] == ("FAILED" if float(trial["hyperparameters"]["x"]) > 0.5 else "SUCCEEDED")
+
+
+def test_a_tag_that_never_comes_is_said_after_the_first_trial(jobs: Submitter) -> None:
+    tune(jobs, "misnamed", "--report=other", maxTrials=9, maxParallelTrials=1)
+    job = jobs.wait("misnamed", {"FAILED"})
+    assert "Trial 1 ended without a value of 'score'" in job["errorMessage"]
+    assert "The nearest is 'other/score'" in job["errorMessage"]
+    assert [trial["trialId"] for trial in job["trainingOutput"]["trials"]] == ["1"]
+
+
+def test_a_value_that_is_no_number_ends_no_search(jobs: Submitter) -> None:
+    tune(jobs, "diverging", "--report=nan", maxTrials=2, maxParallelTrials=2)
+    output = jobs.wait("diverging", {"SUCCEEDED"})["trainingOutput"]
+    assert output["completedTrialCount"] == "2"
+    assert all("finalMetric" not in trial for trial in output["trials"])
+
+
+def test_a_trial_can_be_stopped_and_keeps_its_value(jobs: Submitter, tmp_path: Path) -> None:
+    tune(jobs, "stopping", f"--until={tmp_path}/go", maxTrials=2, maxParallelTrials=1)
+    eventually(lambda: trials_of(jobs, "stopping"), lambda found: 1 in found and found[1]["lastMetric"], within_s=60)
+    jobs.server.call("POST", f"/trainshed/v1/projects/{PROJECT}/jobs/stopping/trials/1:stop", {})
+    eventually(lambda: trials_of(jobs, "stopping"), lambda found: 2 in found, within_s=60)
+    (tmp_path / "go").touch()
+    job = jobs.wait("stopping", {"SUCCEEDED"})
+    first = next(trial for trial in job["trainingOutput"]["trials"] if trial["trialId"] == "1")
+    assert (first["state"], first["isTrialStoppedEarly"]) == ("SUCCEEDED", True)
+    assert first["finalMetric"]["trainingStep"] == "2"
+    assert trials_of(jobs, "stopping")[1]["reason"].startswith("Stopped by ")
+
+
+def test_a_cancelled_job_cancels_its_trials(jobs: Submitter, tmp_path: Path) -> None:
+    tune(jobs, "cancelled", f"--until={tmp_path}/never", maxTrials=4, maxParallelTrials=2)
+    jobs.wait("cancelled", {"RUNNING"})
+    jobs.server.call("POST", f"/v1/projects/{PROJECT}/jobs/cancelled:cancel", {})
+    trials = jobs.wait("cancelled", {"CANCELLED"})["trainingOutput"]["trials"]
+    assert {trial["state"] for trial in trials} == {"CANCELLED"}
+
+
+def test_a_search_goes_on_in_another_job(jobs: Submitter, done: dict[str, Any]) -> None:
+    jobs.submit(
+        "resumed",
+        TRAINER,
+        jobDir=f"gs://{jobs.bucket}/resumed",
+        hyperparameters={"maxTrials": 2, "maxParallelTrials": 2, "resumePreviousJobId": "search"},
+    )
+    job = jobs.wait("resumed", {"SUCCEEDED"})
+    taken = job["trainingInput"]["hyperparameters"]
+    assert taken["params"] == done["trainingInput"]["hyperparameters"]["params"]
+    assert (taken["goal"], taken["hyperparameterMetricTag"]) == ("MAXIMIZE", "score")
+    assert sorted(trial["trialId"] for trial in job["trainingOutput"]["trials"]) == ["7", "8"]
+    points = [trial["hyperparameters"] for each in (done, job) for trial in each["trainingOutput"]["trials"]]
+    assert len({str(sorted(point.items())) for point in points}) == 8
+
+
+@pytest.mark.soak
+def test_bad_trials_are_stopped_early(jobs: Submitter, tmp_path: Path) -> None:
+    """Trials report -(x - 0.3)² at each step. Those worse than the median are ended."""
+    tune(jobs, "early", "--steps=40", "--pause=0.1", maxTrials=16, maxParallelTrials=2, enableTrialEarlyStopping=True)
+    trials = jobs.wait("early", {"SUCCEEDED"})["trainingOutput"]["trials"]
+    stopped = [trial for trial in trials if trial.get("isTrialStoppedEarly")]
+    assert stopped
+    assert "isTrialStoppedEarly" not in trials[0]
+    reasons = [trials_of(jobs, "early")[int(trial["trialId"])]["reason"] for trial in stopped]
+    assert all("the median of the averages" in reason for reason in reasons)
+
+
+def test_a_killed_server_loses_and_repeats_no_trial(own_server: RunningServer, tmp_path: Path) -> None:
+    """kill -9 three times during one search."""
+    jobs = Submitter(own_server, "killed-search", tmp_path / "trainers")
+    tune(jobs, "search", "--pause=0.1", maxTrials=9, maxParallelTrials=2)
+    for ended in (1, 3, 5):
+        wait_for_trials(jobs, "search", ended)
+        own_server.kill()
+        own_server.start()
+    output = jobs.wait("search", {"SUCCEEDED"})["trainingOutput"]
+    assert output["completedTrialCount"] == "9"
+    assert sorted(int(trial["trialId"]) for trial in output["trials"]) == list(range(1, 10))
+    assert all(trial["finalMetric"]["trainingStep"] == "2" for trial in output["trials"])
+    started = [line for line in jobs.lines("search") if line.startswith("trial ")]
+    assert sorted(started) == sorted(f"trial {number} of search" for number in range(1, 10))
