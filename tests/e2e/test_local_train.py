@@ -192,13 +192,16 @@ def test_a_trainer_without_job_dir_is_warned_of_and_explained(trainer: Trainer, 
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "runtime", ["2.21", pytest.param("1.15", marks=pytest.mark.soak)]
+)  # the path is the same, TensorFlow 1 is what differs
 def test_a_sample_trains_on_a_runtime_without_a_server(
-    framework_server: RunningServer, trainer: Trainer, tmp_path: Path
+    framework_server: RunningServer, trainer: Trainer, runtime: str
 ) -> None:
     trainer.home.mkdir()
     (trainer.home / "runtimes").symlink_to(framework_server.home / "runtimes")
     iris = SAMPLES / "iris"
-    command = [TRAINSHED, "local", "train", "--runtime-version", "2.21", "--package-path", str(iris / "trainer")]
+    command = [TRAINSHED, "local", "train", "--runtime-version", runtime, "--package-path", str(iris / "trainer")]
     command += ["--module-name", "trainer.task", "--job-dir", str(trainer.out), "--", "--outdir", str(trainer.out)]
     command += ["--train_steps", "10", "--train_file", "data/iris_training.csv", "--test_file", "data/iris_test.csv"]
     done = subprocess.run(command, env=trainer.env, capture_output=True, text=True, timeout=500)

@@ -6,6 +6,9 @@ import csv
 
 import tensorflow as tf
 
+if tf.__version__.startswith("1."):  # it is written for TensorFlow 2, whose ways 1.15 has too
+    tf.compat.v1.enable_v2_behavior()
+
 FEATURES = ("SepalLength", "SepalWidth", "PetalLength", "PetalWidth")
 KINDS = 3
 

@@ -63,9 +63,9 @@ def train(net, inputs, kinds, steps, writer):
             pace = step / (time.monotonic() - began)
             done = 100 * step / steps
             logging.info("step %d of %d (%.0f %%): loss = %.4f, %.0f steps/s", step, steps, done, float(loss), pace)
-            with writer.as_default(step=step):
-                tf.summary.scalar("loss", loss)
-                tf.summary.scalar("global_step/sec", pace)
+            with writer.as_default():
+                tf.compat.v2.summary.scalar("loss", loss, step=step)
+                tf.compat.v2.summary.scalar("global_step/sec", pace, step=step)
 
 
 class Adam:
@@ -94,12 +94,12 @@ def main():
     inputs, kinds = read(train_file)
     logging.info("TensorFlow %s, %d flowers to learn from", tf.__version__, len(inputs))
     net = IrisNet(inputs)
-    writer = tf.summary.create_file_writer(args.outdir)
+    writer = tf.compat.v2.summary.create_file_writer(args.outdir)
     train(net, inputs, kinds, args.train_steps, writer)
 
     loss, accuracy = evaluate(net, *read(test_file))
-    with writer.as_default(step=args.train_steps):
-        tf.summary.scalar("accuracy", accuracy)
+    with writer.as_default():
+        tf.compat.v2.summary.scalar("accuracy", accuracy, step=args.train_steps)
     summary = "Saving dict for global step %d: accuracy = %.4g, global_step = %d, loss = %.6g"
     logging.info(summary, args.train_steps, accuracy, args.train_steps, loss)
     export = os.path.join(args.outdir, "export", "exporter", str(int(time.time())))

@@ -272,6 +272,12 @@ def test_an_unknown_cause_is_told_in_the_words_of_the_trainer() -> None:
     assert diagnose(ended("", ExitStatus(7))).summary == "worker-replica-1 ended with status 7."
 
 
+def test_a_line_that_only_announces_the_cause_is_told_with_the_next() -> None:
+    output = f"{TRACEBACK}InvalidArgumentError: Graph execution error:\nIncompatible shapes: [2] vs. [3]\n"
+    failure = Failure(cause=FailureCause.REPLICA_EXITED, replica="master-replica-0", exit_code=1, output=output)
+    assert diagnose(failure).summary.endswith("Graph execution error: Incompatible shapes: [2] vs. [3].")
+
+
 def test_frames_and_what_was_got_over_do_not_make_a_cause() -> None:
     frames = TRACEBACK.replace("main(job_dir)", "raise MemoryError  # No space left on device")
     assert diagnose(ended(f"{frames}ValueError: bad\n")).sign == ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trainshed.domain.jobs.failure import Failure, FailureCause
-from trainshed.domain.jobs.failure_text import error_message
+from trainshed.domain.jobs.failure_text import diagnose, error_message
 from trainshed.node import failure as failures
 from trainshed.node.process.exit_status import ExitStatus
 from trainshed.node.process.sampler import oom_kills
@@ -55,6 +56,50 @@ def test_a_long_traceback_loses_its_oldest_frames() -> None:
     assert "RecursionError: deep" in lines
     assert len(said) < 2500
     assert len(explain(SPEC, MASTER, ExitStatus(1), "x" * 100_000, False)) < 2500
+
+
+FRAMES = "".join(f'  File "lib/ops.py", line {n}, in create_op\n    op_def=op_def)\n' for n in range(200))
+MISMATCH = "InvalidArgumentError: Incompatible shapes: [2] vs. [3]"
+
+
+@pytest.mark.parametrize(
+    ("tail", "ending"),
+    [
+        (
+            f"{TRACEBACK}errors_impl.{MISMATCH}\n\t [[node add]]\n\nOriginal stack trace for 'add':\n{FRAMES}",
+            f"errors_impl.{MISMATCH}\n\t [[node add]]",
+        ),
+        (
+            f"{TRACEBACK}{MISMATCH}\n\nCaused by op 'add', defined at:\n{FRAMES}\n{MISMATCH}\n",
+            f"{MISMATCH}\n{MISMATCH}",
+        ),
+        (
+            f"{TRACEBACK}InvalidArgumentError: Graph execution error:\n\n"
+            f"Detected at node 'add' defined at (most recent call last):\n{FRAMES}Node: 'add'\nIncompatible shapes\n",
+            "InvalidArgumentError: Graph execution error:\nIncompatible shapes",
+        ),
+    ],
+    ids=["1.15", "1.13", "2"],
+)
+def test_the_stack_that_made_an_operation_hides_no_cause(tail: str, ending: str) -> None:
+    said = explain(SPEC, MASTER, ExitStatus(1), tail, False)
+    assert said == f"The replica master 0 exited with a non-zero status of 1. \n{TRACEBACK}{ending}\n\n{LOGS}"
+
+
+def test_a_module_of_the_own_package_is_told_from_a_missing_one(tmp_path: Path) -> None:
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "trainer" / "model.py").touch()
+    (tmp_path / "trainer" / "parts").mkdir()
+    spec = {**SPEC, "site": str(tmp_path)}
+    for name in ("model", "parts"):
+        tail = f"{TRACEBACK}ModuleNotFoundError: No module named '{name}'\n"
+        said = explain(spec, MASTER, ExitStatus(1), tail, False)
+        assert f"Write `from trainer import {name}` in place of `import {name}`." in said
+        failure = Failure.parse(describe(spec, MASTER, ExitStatus(1), tail, {}))
+        assert diagnose(failure).sign == "relative import"
+    for name in ("pandas", "model.deep"):
+        tail = f"{TRACEBACK}ModuleNotFoundError: No module named '{name}'\n"
+        assert "install_requires" in explain(spec, MASTER, ExitStatus(1), tail, False)
 
 
 @pytest.mark.parametrize(

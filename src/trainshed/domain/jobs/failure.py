@@ -46,7 +46,7 @@ FACTS: Mapping[FailureCause, tuple[str, ...]] = {
     FailureCause.SUPERVISOR_LOST: ("ended", "ended_pids", "left", "left_pids"),  # all four if the engine searched
 }
 #: What a replica ran that ended the job: a module, or a container.
-RAN_FACTS = ("module", "image", "command", "memory_limit_bytes")
+RAN_FACTS = ("module", "sibling_module", "image", "command", "memory_limit_bytes")
 #: Of restarts, if their limit was reached.
 RESTART_FACTS = ("gang_restarts", "replica_restarts", "gang_size")
 

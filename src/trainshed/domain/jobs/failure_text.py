@@ -227,6 +227,8 @@ def _import_advice(failure: Failure) -> str:
     missing = _MISSING_MODULE.search(_last_line(failure.output))
     name = (direct[1] or direct[2]) if direct else missing[1] if missing else ""
     own = name and (module == name or module.startswith(f"{name}."))
+    if sibling := failure.facts.get("sibling_module"):
+        return " ".join(_sibling_words(module, str(sibling)))
     if own or direct:
         return (
             f"There is no module {name} in the package that was submitted. Check --module-name (it is {module}, as "
@@ -240,6 +242,15 @@ def _import_advice(failure: Failure) -> str:
     if lost := _MISSING_PACKAGE.search(failure.output):
         return f"The package {lost[1].strip()} is not installed. Add it to install_requires in setup.py."
     return ""
+
+
+def _sibling_words(module: str, name: str) -> tuple[str, str]:
+    """What happened and what to do about an import that only Python 2 takes as one of the same package."""
+    package = module.rpartition(".")[0]
+    return (
+        f"The module {name} is in the package {package}, but Python 3 does not look for it there.",
+        f"Write `from {package} import {name}` in place of `import {name}`.",
+    )
 
 
 def _last_line(output: str) -> str:
@@ -257,6 +268,9 @@ def diagnose(failure: Failure, *, runtime: str = "") -> Diagnosis:
         return Diagnosis(summary=summary, remedy=remedy)
     if write := _BY_CAUSE.get(failure.cause):
         return _truncated(*write(failure))
+    if sibling := failure.facts.get("sibling_module"):
+        summary, remedy = _sibling_words(str(failure.facts.get("module")), str(sibling))
+        return Diagnosis(summary=summary, remedy=remedy, sign="relative import")
     who = failure.replica or "The job"
     if found := find_sign(failure.output, who=who, runtime=runtime):
         name, summary, remedy = found
@@ -264,8 +278,14 @@ def diagnose(failure: Failure, *, runtime: str = "") -> Diagnosis:
     if not failure.replica:
         return _truncated(failure.message or _installation(failure), "")
     status = f"{who} ended with status {failure.exit_code}"
-    first_line = last_exception(failure.output).partition("\n")[0]
+    first_line = _first_words(last_exception(failure.output))
     return _truncated(f"{status}: {first_line}" if first_line else status, "")
+
+
+def _first_words(exception: str) -> str:
+    """The first line, with the second if the first only announces it, such as `Graph execution error:`."""
+    first, _, rest = exception.partition("\n")
+    return f"{first} {rest.partition(chr(10))[0]}".rstrip() if first.endswith(" error:") else first
 
 
 def _memory(failure: Failure) -> tuple[str, str]:

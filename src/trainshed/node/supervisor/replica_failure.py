@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from .. import failure
@@ -9,6 +10,7 @@ from ..process.exit_status import ExitStatus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 _EXCERPT_MAX_BYTES = 2048
@@ -18,6 +20,11 @@ _CONNECTION_ERROR = re.compile(
     r"Unavailable|UNAVAILABLE|AbortedError|ABORTED:|Socket closed|[Cc]onnection (?:reset|refused|closed|aborted|lost)"
     r"|ConnectionError|Connection\w+Error|BrokenPipeError|Broken pipe|[Ff]ailed to connect|[Hh]eartbeat timeout"
 )
+#: The stack at which TensorFlow made the operation that failed. It follows the message or is in it, and may be long.
+_ORIGIN = re.compile(
+    r"Original stack trace for '|Caused by op |Detected at node .* defined at \(most recent call last\):|Node: '"
+)
+_MISSING_MODULE = re.compile(r"(?:ModuleNotFoundError|ImportError): No module named '?(\w+)'?\Z")
 
 
 def is_peer_loss(tail: str) -> bool:
@@ -41,7 +48,7 @@ def describe(
         exit_code=status.code,
         signal=status.signal,
         output=excerpt(tail),
-        facts=dict(_facts(spec, replica), **seen.get("facts", {})),
+        facts=dict(_facts(spec, replica, tail), **seen.get("facts", {})),
     )
 
 
@@ -54,22 +61,41 @@ def _cause(status: ExitStatus, tail: str) -> str:
     return failure.OUT_OF_MEMORY if lines and lines[-1].startswith("MemoryError") else failure.REPLICA_EXITED
 
 
-def _facts(spec: dict[str, Any], replica: dict[str, Any]) -> dict[str, Any]:
-    """What the replica ran."""
+def _facts(spec: dict[str, Any], replica: dict[str, Any], tail: str) -> dict[str, Any]:
+    """What the replica ran, and which module of its own package it did not find."""
     container = replica.get("container")
     if not container:
-        return {"module": spec["module"]}
+        sibling = _sibling_module(spec, tail)
+        return {"module": spec["module"], **({"sibling_module": sibling} if sibling else {})}
     command = container["command"][0] if container["command"] else ""
     return {"image": container["image"], "command": command, "memory_limit_bytes": container["memory_bytes"]}
 
 
+def _sibling_module(spec: dict[str, Any], tail: str) -> str:
+    """The module that was not found although it is in the package of the main module. Python 2 finds it there."""
+    missing = _MISSING_MODULE.search(tail.rstrip())
+    package = spec["module"].rpartition(".")[0]
+    if not missing or not package or not spec.get("site"):
+        return ""
+    path = os.path.join(spec["site"], *package.split("."), missing.group(1))
+    return missing.group(1) if os.path.isfile(path + ".py") or os.path.isdir(path) else ""
+
+
 def excerpt(tail: str) -> str:
     """The last traceback, or else the last lines, in about 2 KiB. The oldest lines are dropped."""
-    lines = [line for line in tail.split("\n") if line.strip()]
+    lines = list(_without_origins([line for line in tail.split("\n") if line.strip()]))
     starts = [index for index, line in enumerate(lines) if line.startswith(_TRACEBACK)]
     if starts:
         return "\n".join(_shorten(lines[starts[-1] + 1 :], [_TRACEBACK], "  [...]"))
     return "\n".join(_shorten(lines[-_EXCERPT_MAX_LINES:], [], "[...]"))
+
+
+def _without_origins(lines: list[str]) -> Iterator[str]:
+    in_origin = False
+    for line in lines:
+        in_origin = _ORIGIN.match(line) is not None or (in_origin and line.startswith(" "))
+        if not in_origin:
+            yield line
 
 
 def _shorten(lines: list[str], head: list[str], mark: str) -> list[str]:
