@@ -187,13 +187,14 @@ def test_gzip_is_stored_as_it_is(bucket: Any) -> None:
     assert blob.download_as_bytes() == b"hello" * 100
 
 
-def test_permissions_and_a_public_object_ask_for_no_more_than_they_get(bucket: Any) -> None:
+def test_permissions_are_those_of_the_token_and_nothing_becomes_public(bucket: Any) -> None:
     assert bucket.test_iam_permissions(["storage.objects.get", "storage.objects.create"]) == [
         "storage.objects.get",
         "storage.objects.create",
     ]
     blob = bucket.blob("shown")
     blob.upload_from_string("x")
-    blob.make_public()
+    with pytest.raises(exceptions.BadRequest, match="made public"):
+        blob.make_public()
     assert blob.download_as_text() == "x"
     assert bucket.get_iam_policy().bindings

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -202,21 +204,110 @@ def test_fields_that_mean_nothing_here_are_named(storage: Storage) -> None:
     path = f"/storage/v1/b/{BUCKET}/o/plain"
     assert "'nonsense'" in storage("PATCH", path, {"nonsense": 1}).json["error"]["message"]
     held = storage("PATCH", path, {"temporaryHold": True})
-    assert (held.status, "temporaryHold" in held.json["error"]["message"]) == (501, True)
+    assert (held.status, "temporaryHold" in held.json["error"]["message"]) == (400, True)
     assert storage("PATCH", path, {"temporaryHold": False}).status == 200
-    assert storage("GET", f"/storage/v1/b/{BUCKET}/o?matchGlob=*").status == 501
     versioned = storage("PATCH", f"/storage/v1/b/{BUCKET}", {"versioning": {"enabled": True}})
-    assert versioned.status == 501
+    assert versioned.status == 400
     assert storage("PATCH", f"/storage/v1/b/{BUCKET}", {"versioning": {"enabled": False}}).status == 200
-    assert storage("GET", path, x_goog_encryption_key="k").status == 501
+    assert storage("GET", path, x_goog_encryption_key="k").status == 400
 
 
 def test_access_lists_are_fixed_and_the_answer_says_so(storage: Storage) -> None:
     path = f"/storage/v1/b/{BUCKET}?projection=full"
     before = storage("GET", path).json
-    answer = storage("PATCH", path, {"acl": [{"entity": "allUsers", "role": "READER"}]})
+    answer = storage("PATCH", path, {"acl": [{"entity": "user-someone@example.com", "role": "READER"}]})
     assert answer.headers["warning"].startswith("299 trainshed")
     assert answer.json == before
+
+
+def test_nothing_is_made_public_and_no_setting_is_lost_in_silence(storage: Storage) -> None:
+    storage.put("private", b"x")
+    bucket, public = f"/storage/v1/b/{BUCKET}", [{"entity": "allUsers", "role": "READER"}]
+    refused = [
+        storage("PATCH", bucket, {"acl": public}),
+        storage("PATCH", bucket, {"defaultObjectAcl": public}),
+        storage("PATCH", bucket, {"iamConfiguration": {"uniformBucketLevelAccess": {"enabled": True}}}),
+        storage("PATCH", bucket, {"iamConfiguration": {"publicAccessPrevention": "enforced"}}),
+        storage("PATCH", bucket, {"softDeletePolicy": {"retentionDurationSeconds": "604800"}}),
+        storage("PATCH", f"{bucket}/o/private", {"acl": public}),
+        storage("PATCH", f"{bucket}/o/private?predefinedAcl=publicRead", {}),
+        storage.put("open", b"x", "&predefinedAcl=publicRead"),
+        storage("PUT", f"{bucket}/iam", {"bindings": []}),
+        storage("PUT", f"{bucket}/o/private/iam", {"bindings": []}),
+        *(
+            storage(method, f"{bucket}/{path}", {"entity": "allUsers", "role": "READER"})
+            for path in ("acl", "defaultObjectAcl", "o/private/acl")
+            for method, path in (("POST", path), *((verb, f"{path}/allUsers") for verb in ("PUT", "PATCH", "DELETE")))
+        ),
+    ]
+    assert {answer.status for answer in refused} == {400}
+    assert storage("GET", f"{bucket}/o/open").status == 404
+    kept = storage("GET", bucket).json["iamConfiguration"]
+    assert storage("PATCH", bucket, {"iamConfiguration": kept}).status == 200
+    owners = storage("GET", f"{bucket}/acl").json["items"][0]["entity"]
+    assert storage("GET", f"{bucket}/acl/{owners}").json["role"] == "OWNER"
+    assert storage("GET", f"{bucket}/o/private/acl/allUsers").status == 404
+
+
+def test_a_glob_selects(storage: Storage) -> None:
+    for name in ("glob/a.csv", "glob/b.csv", "glob/c.txt", "glob/deep/d.csv"):
+        storage.put(name, b"x")
+
+    def names(pattern: str, more: str = "") -> list[str]:
+        found, token = [], ""
+        while True:
+            page = storage("GET", f"/storage/v1/b/{BUCKET}/o?matchGlob={quote(pattern)}{more}&pageToken={token}").json
+            found += [item["name"].removeprefix("glob/") for item in page.get("items", ())]
+            if not (token := page.get("nextPageToken", "")):
+                return found
+
+    for more in ("", "&maxResults=1", "&prefix=glob/"):
+        assert names("glob/*.csv", more) == ["a.csv", "b.csv"]
+        assert names("glob/**.csv", more) == ["a.csv", "b.csv", "deep/d.csv"]
+        assert names("glob/[!a].{csv,txt}", more) == ["b.csv", "c.txt"]
+        assert names("glob/c.txt", more) == ["c.txt"]
+        assert names("none/*", more) == []
+    many = storage("GET", f"/storage/v1/b/{BUCKET}/o?matchGlob={quote('{a,b}' * 7)}")
+    assert (many.status, "at most 100" in many.json["error"]["message"]) == (400, True)
+
+
+def test_what_is_stored_with_gzip_is_unpacked_for_clients_without_it(storage: Storage) -> None:
+    text = b"0123456789abcdef" * 100_000
+    packed = gzip.compress(text[:800_000]) + gzip.compress(text[800_000:])
+    storage.put("packed.txt", packed, "&contentEncoding=gzip")
+    for headers in ({}, {"accept_encoding": "identity"}, {"accept_encoding": "gzip;q=0"}, {"range": "bytes=0-9"}):
+        answer = storage.get("packed.txt", **headers)
+        assert (answer.status, answer.body == text) == (200, True)
+        assert "content-encoding" not in answer.headers
+        assert answer.headers["x-goog-stored-content-encoding"] == "gzip"
+    raw = storage.get("packed.txt", accept_encoding="br, gzip")
+    assert (raw.body == packed, raw.headers["content-encoding"]) == (True, "gzip")
+    storage("PATCH", f"/storage/v1/b/{BUCKET}/o/packed.txt", {"cacheControl": "no-transform"})
+    assert storage.get("packed.txt").body == packed
+    storage.put("plain.txt", b"never packed", "&contentEncoding=gzip")
+    assert storage.get("plain.txt").body == b"never packed"
+
+
+def test_an_upload_goes_on_by_its_url_alone(storage: Storage, server: RunningServer) -> None:
+    started = storage("POST", f"/upload/storage/v1/b/{BUCKET}/o?uploadType=resumable&name=by-url", {})
+    path = started.headers["location"].removeprefix(server.url)
+    upload = started.headers["x-guploader-uploadid"]
+    first = ask(server.url, "PUT", path, body=b"0" * 262144, headers={"content-range": "bytes 0-262143/262146"})
+    assert first.status == 308
+    wrong = path.replace(upload, "0" * 32)
+    assert ask(server.url, "PUT", wrong, body=b"123", headers={"content-range": "bytes 0-2/3"}).status == 401
+    bad = {"content-range": "bytes 262144-262145/262146", "authorization": "Bearer wrong"}
+    assert ask(server.url, "PUT", path, body=b"12", headers=bad).status == 401
+    other = path.replace(f"/b/{BUCKET}/", "/b/another-bucket/")
+    assert ask(server.url, "PUT", other, body=b"12", headers={}).status == 401
+    assert ask(server.url, "GET", f"/storage/v1/b/{BUCKET}/o/by-url?upload_id={upload}").status == 401
+    last = ask(server.url, "PUT", path, body=b"12", headers={"content-range": "bytes 262144-262145/262146"})
+    assert (last.status, last.json["size"]) == (200, "262146")
+    record = server.call("GET", "/trainshed/v1/audit")
+    assert upload not in json.dumps(record)
+    logs = [file for file in Path(server.home).glob("*.log*") if file.is_file()]
+    assert logs
+    assert not [file for file in logs if upload.encode() in file.read_bytes()]
 
 
 def test_conditions_and_etags(storage: Storage) -> None:

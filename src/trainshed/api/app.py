@@ -172,7 +172,7 @@ class Api:
             if audit.is_sign_in(route):
                 audit.describe(trail, route, request)
             return await _handle(request, route)
-        principal = await self._principal(request)
+        principal = await self._uploader(request, route) or await self._principal(request)
         audit.identify(trail, principal)
         self._count(scope)
         if route is None:
@@ -202,6 +202,12 @@ class Api:
             )
         self._in_progress += 1
         scope["trainshed.counted"] = True
+
+    async def _uploader(self, request: Request, route: Route | None) -> Principal | None:
+        """Return who continues a resumable upload by its URL alone, which is its own credential."""
+        if not self._authentication or route is None or not auth.is_upload_session(request, route):
+            return None
+        return await run_in_threadpool(auth.uploader, request, self._services)
 
     async def _principal(self, request: Request) -> Principal:
         if not self._authentication:

@@ -59,10 +59,10 @@ class UploadSessions:
         self._lock = threading.Lock()
         self._sums: OrderedDict[str, Checksums] = OrderedDict()
 
-    def begin(self, draft: ObjectDraft) -> str:
+    def begin(self, draft: ObjectDraft, *, user: str = "") -> str:
         """Create a session and return its id. Durable on return."""
         upload = secrets.token_hex(16)
-        record = {**asdict(draft), "upload": upload}
+        record = {**asdict(draft), "upload": upload, "user": user}
         path, data = self._record_path(upload), self._data_path(upload)
         self._sweep_if_due()
         with disk_errors():
@@ -78,7 +78,7 @@ class UploadSessions:
         Raises `NotFoundError` if it has ended, and `UnavailableError` while another request uses it.
         """
         try:
-            draft = _draft(self._record_path(upload).read_bytes())
+            draft, _ = _parse_record(self._record_path(upload).read_bytes())
             fd = os.open(self._data_path(upload), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
             raise _session_not_found() from None
@@ -97,6 +97,16 @@ class UploadSessions:
         except BaseException:
             os.close(fd)
             raise
+
+    def user_of(self, bucket: str, upload: str) -> str:
+        """The user who created a session. Raises `NotFoundError` if it has ended."""
+        try:
+            draft, user = _parse_record(self._record_path(upload).read_bytes())
+        except FileNotFoundError:
+            raise _session_not_found() from None
+        if draft.bucket != bucket:
+            raise _session_not_found()
+        return user
 
     def keep(self, session: UploadSession) -> None:
         """Release a session that will continue, in this process or the next."""
@@ -190,14 +200,15 @@ def _session_not_found() -> NotFoundError:
     return NotFoundError("There is no such upload: it was finished, cancelled or given up. Begin a new one.")
 
 
-def _draft(record: bytes) -> ObjectDraft:
-    """The draft of a session. An unreadable record counts as a missing session."""
+def _parse_record(record: bytes) -> tuple[ObjectDraft, str]:
+    """The draft of a session and its user. An unreadable record counts as a missing session."""
     try:
         values: dict[str, Any] = dict(orjson.loads(record))
+        user = str(values.pop("user"))
         conditions = dict(values["conditions"])
         conditions |= {key: tuple(conditions[key]) for key in ("etags", "etags_not")}
         values |= {"traits": ObjectMetadata(**values["traits"]), "conditions": Preconditions(**conditions)}
-        return ObjectDraft(**values)
+        return ObjectDraft(**values), user
     except (ValueError, TypeError, KeyError):
-        LOG.warning("upload.unreadable record=%r", record[:200])
+        LOG.warning("upload.unreadable bytes=%d", len(record))  # its id is a credential
         raise _session_not_found() from None

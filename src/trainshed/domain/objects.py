@@ -132,6 +132,7 @@ class ListQuery:
     limit: int = MAX_PAGE
     delimiter_objects: bool = False  #: list `a/` as an object too where it is a prefix
     checksums: bool = True  #: False if the caller does not need them
+    glob: str = ""  #: only names and prefixes that match it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

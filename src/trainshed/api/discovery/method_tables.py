@@ -57,7 +57,7 @@ STORAGE_METHODS: tuple[ApiMethod, ...] = (
     _m(
         "objects.list",
         "GET b/{bucket}/o",
-        (*_PAGED, "delimiter", "startOffset", "endOffset", "includeTrailingDelimiter", "versions", *_VIEW),
+        (*_PAGED, "delimiter", "matchGlob", "startOffset", "endOffset", "includeTrailingDelimiter", "versions", *_VIEW),
         schemas=("", "Objects"),
     ),
     _m(

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain import names
-from trainshed.domain.iam import ALL_PROJECTS, Principal, Role
+from trainshed.domain.iam import ALL_PROJECTS, Access, Principal, Role
 from trainshed.domain.objects import bucket_not_found
 from trainshed.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError, UnauthenticatedError
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trainshed.services.registry import Services
 
 _NUMBER = re.compile(r"[0-9]{6,18}", re.ASCII)  #: of a project
+_UPLOADS = "/upload/storage/v1/b/{bucket}/o"  #: the end of the paths of uploads
 #: query parameters that hold a token
 TOKEN_PARAMETERS = ("access_token", "oauth_token")
 ANONYMOUS = Principal(user="anonymous", project=ALL_PROJECTS, role=Role.OWNER)
@@ -106,6 +107,28 @@ def bearer_token(request: Request) -> str:
             "`trainshed auth print-access-token` prints yours."
         )
     return token.strip()
+
+
+def is_upload_session(request: Request, route: Route) -> bool:
+    """Return whether a request continues a resumable upload and brings no other credential."""
+    return (
+        route.access is Access.WRITE_OBJECTS
+        and route.path.endswith(_UPLOADS)
+        and bool(request.query_params.get("upload_id"))
+        and "authorization" not in request.headers
+        and "cookie" not in request.headers
+        and not any(name in request.query_params for name in TOKEN_PARAMETERS)
+    )
+
+
+def uploader(request: Request, services: Services) -> Principal | None:
+    """Return who started the upload that the URL names. Returns None if it has ended, or if its user may do no more."""
+    bucket = request.path_params["bucket"]
+    try:
+        user = services.objects.uploader(bucket, request.query_params["upload_id"])
+        return services.tokens.uploader(user, services.buckets.owner(bucket))
+    except NotFoundError:
+        return None
 
 
 def unknown_token() -> UnauthenticatedError:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from trainshed.api.http.gunzip import UnpackedResponse, wants_unpacked
 from trainshed.api.http.slow_work import TRANSFERS, slow_work
 from trainshed.domain.objects import ObjectInfo
 from trainshed.errors import OutOfRangeError, PermissionDeniedError
@@ -52,8 +53,10 @@ def parse_range(header: str, size: int) -> ByteRange:
 async def media(request: Request, objects: Objects, source: ObjectSource) -> Response:
     """Respond to a read of an object's bytes."""
     _check_use(request)
-    range_header = request.headers.get("range", "")
-    reader, part, data = await slow_work(request, TRANSFERS).piece(request, _open, objects, source, range_header)
+    reader, part, data = await slow_work(request, TRANSFERS).piece(request, _open, objects, source, request)
+    if part is None:
+        whole = ByteRange(0, reader.info.size, partial=False)
+        return UnpackedResponse(reader, _headers(reader.info, whole) | _display_headers(reader.info, request))
     headers = _headers(reader.info, part) | _display_headers(reader.info, request)
     status = 206 if part.partial else 200
     if data is not None:
@@ -61,11 +64,18 @@ async def media(request: Request, objects: Objects, source: ObjectSource) -> Res
     return StreamedResponse(reader, part, status, headers)
 
 
-def _open(objects: Objects, source: ObjectSource, range_header: str) -> tuple[ObjectReader, ByteRange, bytes | None]:
-    """Open the object and find the range to send. Short ranges are read here, and the object is closed."""
+def _open(
+    objects: Objects, source: ObjectSource, request: Request
+) -> tuple[ObjectReader, ByteRange | None, bytes | None]:
+    """Open the object and find the range to send. Short ranges are read here, and the object is closed.
+
+    The range is None if the object is unpacked for the client. A range of that is not known before.
+    """
     reader = objects.open(source)
     try:
-        part = parse_range(range_header, reader.info.size)
+        if wants_unpacked(request, reader.info):
+            return reader, None, None
+        part = parse_range(request.headers.get("range", ""), reader.info.size)
         if part.stop - part.start > PIECE:
             return reader, part, None
         data = reader.read(part.start, part.stop - part.start)

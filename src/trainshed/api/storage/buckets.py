@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,11 +15,19 @@ from trainshed.api.http.bodies import read_json_object
 from trainshed.api.http.request import principal, project, services, trail
 from trainshed.api.http.routing import Handler, ProjectScope, Route
 from trainshed.api.http.slow_work import BUCKET_DELETES, slow_work
-from trainshed.api.storage.requests import known_only, number, page_start, page_token, parameters, preconditions
+from trainshed.api.storage.requests import (
+    check_acls,
+    known_only,
+    number,
+    page_start,
+    page_token,
+    parameters,
+    preconditions,
+)
 from trainshed.api.storage.resources import NO_ACLS, base_url, bucket_acl, bucket_body, object_acl, storage_response
 from trainshed.domain.iam import Access
 from trainshed.domain.objects import MAX_PAGE, Bucket
-from trainshed.errors import InvalidArgumentError, UnimplementedError
+from trainshed.errors import InvalidArgumentError, NotFoundError
 from trainshed.services.storage.buckets import BucketChange
 
 LOG = logging.getLogger("trainshed.api")
@@ -43,7 +51,6 @@ READ_ONLY_FIELDS = frozenset(
         "rpo",
         "satisfiesPZS",
         "selfLink",
-        "softDeletePolicy",
         "timeCreated",
         "updated",
     }
@@ -63,6 +70,7 @@ UNSUPPORTED_FIELDS = frozenset(
         "logging",
         "objectRetention",
         "retentionPolicy",
+        "softDeletePolicy",
         "versioning",
         "website",
     }
@@ -84,7 +92,25 @@ def _check(body: Mapping[str, Any]) -> None:
             raise InvalidArgumentError(f"The field {key} must be a string.", field=key)
     for key in sorted(UNSUPPORTED_FIELDS & set(body)):
         if not _is_off(body[key]):
-            raise UnimplementedError(f"Buckets can't have {key} here. Leave it out.")
+            raise InvalidArgumentError(f"Buckets can't have {key} here. Leave it out.", field=key)
+    check_acls(body)
+    _check_iam_configuration(body.get("iamConfiguration"))
+
+
+def _check_iam_configuration(value: object) -> None:
+    """Raises `InvalidArgumentError` for a setting that would be read back as another one."""
+    settings = value if isinstance(value, dict) else {}
+    uniform = [settings.get(name) for name in ("uniformBucketLevelAccess", "bucketPolicyOnly")]
+    if any(isinstance(each, dict) and each.get("enabled") for each in uniform):
+        raise InvalidArgumentError(
+            "Tokens control access here, to all objects of a bucket alike, and uniformBucketLevelAccess is not kept. "
+            "Leave it out.",
+            field="iamConfiguration",
+        )
+    if settings.get("publicAccessPrevention", "inherited") not in ("inherited", "unspecified"):
+        raise InvalidArgumentError(
+            "Nothing here is public, and publicAccessPrevention is not kept. Leave it out.", field="iamConfiguration"
+        )
 
 
 def _is_off(value: object) -> bool:
@@ -207,9 +233,17 @@ def _access_of(permission: str) -> Access:
     return Access.WRITE_OBJECTS if permission.startswith("storage.objects.") else Access.WRITE
 
 
+def _bucket_entries(request: Request) -> list[dict[str, Any]]:
+    return bucket_acl(request.path_params["bucket"], project(request))
+
+
+def _object_entries(request: Request) -> list[dict[str, Any]]:
+    return object_acl(request.path_params["bucket"], request.path_params["object"], project(request))
+
+
 async def acl(request: Request) -> Response:
-    items = bucket_acl(request.path_params["bucket"], project(request))
-    return storage_response({"kind": "storage#bucketAccessControls", "items": items}, headers=NO_ACLS)
+    body = {"kind": "storage#bucketAccessControls", "items": _bucket_entries(request)}
+    return storage_response(body, headers=NO_ACLS)
 
 
 async def default_object_acl(request: Request) -> Response:
@@ -217,8 +251,26 @@ async def default_object_acl(request: Request) -> Response:
 
 
 async def object_acls(request: Request) -> Response:
-    items = object_acl(request.path_params["bucket"], request.path_params["object"], project(request))
-    return storage_response({"kind": "storage#objectAccessControls", "items": items}, headers=NO_ACLS)
+    body = {"kind": "storage#objectAccessControls", "items": _object_entries(request)}
+    return storage_response(body, headers=NO_ACLS)
+
+
+def _entry_handler(entries: Callable[[Request], list[dict[str, Any]]]) -> Handler:
+    async def entry(request: Request) -> Response:
+        wanted = request.path_params["entity"]
+        for item in entries(request):
+            if item["entity"] == wanted:
+                return storage_response(item, headers=NO_ACLS)
+        raise NotFoundError(f"There is no entry of {wanted[:200]} in this access list.")
+
+    return entry
+
+
+async def refuse_policy(request: Request) -> Response:
+    raise InvalidArgumentError(
+        "Access lists and policies can't be changed here: tokens decide who may read and write. "
+        "Owners make them with `trainshed auth tokens create`."
+    )
 
 
 def _bucket_response(
@@ -230,6 +282,34 @@ def _bucket_response(
 
 _BUCKETS = "/storage/v1/b"
 _BUCKET = "/storage/v1/b/{bucket}"
+
+_BUCKET_ACL, _DEFAULT_ACL, _OBJECT_ACL = (f"{_BUCKET}/{end}" for end in ("acl", "defaultObjectAcl", "o/{object}/acl"))
+
+
+def _read_routes() -> Iterator[Route]:
+    """The access lists and policies that are in force."""
+    handlers = {
+        f"{_BUCKET}/iam": policy,
+        _BUCKET_ACL: acl,
+        f"{_BUCKET_ACL}/{{entity}}": _entry_handler(_bucket_entries),
+        _DEFAULT_ACL: default_object_acl,
+        f"{_DEFAULT_ACL}/{{entity}}": _entry_handler(lambda request: []),
+        _OBJECT_ACL: object_acls,
+        f"{_OBJECT_ACL}/{{entity}}": _entry_handler(_object_entries),
+    }
+    for path, handler in handlers.items():
+        yield Route(method="GET", path=path, access=Access.READ, scope=ProjectScope.BUCKET, handler=handler)
+
+
+def _refusing_routes() -> Iterator[Route]:
+    """What would change an access list or a policy, none of which is kept."""
+    lists = (_BUCKET_ACL, _DEFAULT_ACL, _OBJECT_ACL)
+    lines = [("PUT", f"{_BUCKET}/iam"), ("PUT", f"{_BUCKET}/o/{{object}}/iam")]
+    lines += [("POST", path) for path in lists]
+    lines += [(method, f"{path}/{{entity}}") for path in lists for method in ("PUT", "PATCH", "DELETE")]
+    for method, path in lines:
+        yield Route(method=method, path=path, access=Access.WRITE, scope=ProjectScope.BUCKET, handler=refuse_policy)
+
 
 ROUTES = (
     Route(method="POST", path=_BUCKETS, access=Access.WRITE, scope=ProjectScope.QUERY, handler=insert),
@@ -257,7 +337,6 @@ ROUTES = (
         scope=ProjectScope.BUCKET,
         handler=layout,
     ),
-    Route(method="GET", path=f"{_BUCKET}/iam", access=Access.READ, scope=ProjectScope.BUCKET, handler=policy),
     Route(
         method="GET",
         path=f"{_BUCKET}/iam/testPermissions",
@@ -265,19 +344,6 @@ ROUTES = (
         scope=ProjectScope.BUCKET,
         handler=test_permissions,
     ),
-    Route(method="GET", path=f"{_BUCKET}/acl", access=Access.READ, scope=ProjectScope.BUCKET, handler=acl),
-    Route(
-        method="GET",
-        path=f"{_BUCKET}/defaultObjectAcl",
-        access=Access.READ,
-        scope=ProjectScope.BUCKET,
-        handler=default_object_acl,
-    ),
-    Route(
-        method="GET",
-        path=f"{_BUCKET}/o/{{object}}/acl",
-        access=Access.READ,
-        scope=ProjectScope.BUCKET,
-        handler=object_acls,
-    ),
+    *_read_routes(),
+    *_refusing_routes(),
 )

@@ -14,18 +14,21 @@ from starlette.requests import Request
 
 from trainshed.domain.objects import MAX_PAGE, ListQuery, ObjectDraft, ObjectMetadata, Preconditions
 from trainshed.domain.times import parse_rfc3339
-from trainshed.errors import InvalidArgumentError, UnimplementedError
+from trainshed.errors import InvalidArgumentError
 from trainshed.services.storage.objects import ObjectSource
 
 #: parameters that change the meaning of a request and are not supported
 UNSUPPORTED_PARAMETERS = {
-    "matchGlob": "Listing by pattern is not offered; list with a prefix, and match what comes.",
     "softDeleted": "Deleted objects are not kept.",
     "restoreToken": "Deleted objects are not kept.",
     "kmsKeyName": "Objects are not encrypted by keys of a key service.",
     "destinationKmsKeyName": "Objects are not encrypted by keys of a key service.",
 }
 _REMEDY = "; leave it out"
+#: parameters that name an access list, and the lists that would open an object or bucket to everybody
+_ACL_PARAMETERS = ("predefinedAcl", "predefinedDefaultObjectAcl", "destinationPredefinedAcl")
+_PUBLIC_ACLS = frozenset({"publicread", "publicreadwrite", "authenticatedread"})
+_PUBLIC_ENTITIES = frozenset({"allUsers", "allAuthenticatedUsers"})
 _NUMBER = re.compile(r"\d{1,19}")
 
 #: the API's name of a field that a writer may set -> the name in `ObjectMetadata`
@@ -82,7 +85,7 @@ OBJECT_UNSUPPORTED_FIELDS = frozenset(
 def parameters(request: Request) -> dict[str, str]:
     """Return the query parameters.
 
-    Raises `InvalidArgumentError` if the query is not UTF-8, and `UnimplementedError` for an unsupported parameter.
+    Raises `InvalidArgumentError` if the query is not UTF-8, or has an unsupported parameter: clients repeat a 501.
     """
     try:
         pairs = parse_qsl(
@@ -95,12 +98,32 @@ def parameters(request: Request) -> dict[str, str]:
     values = dict(pairs)
     for name, sentence in UNSUPPORTED_PARAMETERS.items():
         if values.get(name, "").lower() not in ("", "false"):
-            raise UnimplementedError(f"{sentence} The parameter {name} can't be used here{_REMEDY}.")
+            raise InvalidArgumentError(f"{sentence} The parameter {name} can't be used here{_REMEDY}.")
+    for name in _ACL_PARAMETERS:
+        if values.get(name, "").lower() in _PUBLIC_ACLS:
+            raise not_public(name)
     if "x-goog-encryption-key" in request.headers:
-        raise UnimplementedError(
+        raise InvalidArgumentError(
             "Keys that come with requests are not used: objects would lie unencrypted. Leave the key out."
         )
     return values
+
+
+def not_public(field: str) -> InvalidArgumentError:
+    """The refusal of an access list that is not kept and would be missed."""
+    return InvalidArgumentError(
+        f"Nothing here can be made public, so {field} is refused. Give out tokens: `trainshed auth tokens create`.",
+        field=field,
+    )
+
+
+def check_acls(body: Mapping[str, Any]) -> None:
+    """Raises `InvalidArgumentError` if a body would open something to everybody."""
+    for field in ("acl", "defaultObjectAcl"):
+        entries = body.get(field)
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict) and entry.get("entity") in _PUBLIC_ENTITIES:
+                raise not_public(field)
 
 
 def number(query: Mapping[str, str], name: str) -> int | None:
@@ -157,6 +180,7 @@ def list_query(query: Mapping[str, str]) -> ListQuery:
         after=page_start(query),
         limit=min(limit or MAX_PAGE, MAX_PAGE),
         delimiter_objects=flag(query, "includeTrailingDelimiter"),
+        glob=query.get("matchGlob", ""),
         checksums=not fields or _PER_OBJECT_FIELDS.search(fields) is not None,
     )
 
@@ -197,6 +221,7 @@ def object_metadata(old: ObjectMetadata, body: Mapping[str, Any], *, merge: bool
 
     Raises `InvalidArgumentError` for an unknown field.
     """
+    check_acls(body)
     new = old if merge else ObjectMetadata()
     for key, value in body.items():
         if key in METADATA_FIELDS:
@@ -207,7 +232,7 @@ def object_metadata(old: ObjectMetadata, body: Mapping[str, Any], *, merge: bool
         elif key == "metadata":
             new = replace(new, metadata=_metadata(dict(new.metadata) if merge else {}, value))
         elif key in OBJECT_UNSUPPORTED_FIELDS and value:
-            raise UnimplementedError(f"Objects can't have {key} here. Leave it out.")
+            raise InvalidArgumentError(f"Objects can't have {key} here. Leave it out.", field=key)
         elif key not in OBJECT_READ_ONLY_FIELDS and key not in OBJECT_UNSUPPORTED_FIELDS:
             raise InvalidArgumentError(f"Unknown field {key!r} of an object.", field=key)
     return new

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from trainshed.api.http.bodies import parse_json, read_json_object
 from trainshed.api.http.multipart import Related
-from trainshed.api.http.request import project, services, trail
+from trainshed.api.http.request import principal, project, services, trail
 from trainshed.api.http.routing import Handler, ProjectScope, Route
 from trainshed.api.http.slow_work import TRANSFERS, slow_work
 from trainshed.api.storage.buckets import acls_ignored
@@ -77,7 +77,7 @@ async def _begin(request: Request, query: Mapping[str, str]) -> Response:
     body.setdefault("contentType", request.headers.get("x-upload-content-type", ""))
     object_draft = draft(request.path_params["bucket"], query, body, request.headers)
     trail(request).name(object_draft.name)
-    upload = await run_in_threadpool(services(request).objects.begin, object_draft)
+    upload = await run_in_threadpool(services(request).objects.begin, object_draft, user=principal(request).user)
     repeated = {key: query[key] for key in ("projection", "alt") if key in query}
     location_query = urlencode({"uploadType": "resumable", "name": object_draft.name, "upload_id": upload, **repeated})
     location = f"{base_url(request)}{request.scope['raw_path'].decode('ascii')}?{location_query}"

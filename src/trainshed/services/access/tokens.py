@@ -232,6 +232,12 @@ class Tokens:
         revoked = self._store.get(token_id)
         return token_body(revoked or token)
 
+    def uploader(self, user: str, project: str) -> Principal | None:
+        """Return the principal who continues an upload of a user. Returns None if the user is disabled."""
+        if not user or self._user_disabled(user):
+            return None
+        return Principal(user=user, project=project, role=Role.EDITOR)
+
     def forget_cached(self) -> None:
         """Clear the cache after a revocation, or after a user was disabled: entries may be older."""
         with self._lock:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 
 from trainshed.buckets.backend import BucketBackend
 from trainshed.buckets.checksums import PIECE
-from trainshed.buckets.glob import glob_objects
+from trainshed.buckets.glob import glob_objects, match_names
 from trainshed.buckets.names import components
 from trainshed.buckets.staging import ObjectReader, StagedObject
 from trainshed.buckets.uploads import UploadSession, UploadSessions
 from trainshed.domain.iam import Access, Principal
 from trainshed.domain.objects import (
+    MAX_PAGE,
     ListQuery,
     ObjectDraft,
     ObjectInfo,
@@ -132,7 +133,31 @@ class Objects:
 
     def list(self, bucket: str, query: ListQuery, budget: WorkBudget | None = None) -> ObjectPage:
         """One page. It ends early, with a `next`, when the budget is used up."""
+        if query.glob:
+            return self._list_matching(bucket, query, budget or unlimited())
         return self._backend.list(bucket, query, budget)
+
+    def _list_matching(self, bucket: str, query: ListQuery, budget: WorkBudget) -> ObjectPage:
+        """One page of what matches the query's glob."""
+        start, matches = match_names(query.glob)
+        rest = replace(query, limit=MAX_PAGE)
+        if not query.delimiter and start.startswith(query.prefix):
+            rest = replace(rest, prefix=start)
+        found: dict[str, ObjectInfo | None] = {}  #: the object of a name, or None for a prefix
+        while True:
+            page = self._backend.list(bucket, rest, budget)
+            found |= {item.name: item for item in page.items if matches(item.name)}
+            found |= {prefix: None for prefix in page.prefixes if matches(prefix)}
+            names = sorted(found)
+            if len(names) > query.limit or not page.next or budget.exhausted:
+                break
+            rest = replace(rest, after=page.next)
+        listed = names[: query.limit]
+        return ObjectPage(
+            items=tuple(item for name in listed if (item := found[name]) is not None),
+            prefixes=tuple(name for name in listed if found[name] is None),
+            next=listed[-1] if len(names) > query.limit else page.next,
+        )
 
     def stage(self, draft: ObjectDraft) -> StagedObject:
         """Create a staged object for this draft. The caller passes it to `store` or discards it."""
@@ -210,10 +235,14 @@ class Objects:
                 f"This token ({principal.role} of project {project}) may not write to {bucket}."
             )
 
-    def begin(self, draft: ObjectDraft) -> str:
-        """Start a resumable upload, which survives a restart. Returns its id."""
+    def begin(self, draft: ObjectDraft, *, user: str = "") -> str:
+        """Start a resumable upload, which survives a restart. Returns its id, with which anyone can continue it."""
         components(draft.name)
-        return self._sessions.begin(draft)
+        return self._sessions.begin(draft, user=user)
+
+    def uploader(self, bucket: str, upload: str) -> str:
+        """Return the user who started an upload. Raises `NotFoundError` if it has ended."""
+        return self._sessions.user_of(bucket, upload)
 
     def resume(self, bucket: str, upload: str, name: str) -> UploadSession | ObjectInfo:
         """Return an upload in progress, or the object if it is complete. Raises `NotFoundError` if it is neither."""
