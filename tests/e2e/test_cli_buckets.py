@@ -219,7 +219,9 @@ def test_removing(run: Callable[..., Result], bucket: str) -> None:
     run("cp", "-r", "dir", "a.txt", "b.txt", bucket)
     assert "No URLs matched" in run("rm", f"{bucket}/dir", fails=True).stderr
     assert "No URLs matched" in run("rm", "-r", f"{bucket}/none", fails=True).stderr
-    assert "1 files/objects could not be removed." in run("rm", "-rf", f"{bucket}/none", fails=True).stderr
+    forced = run("rm", "-rf", f"{bucket}/none", fails=True).stderr
+    assert f"{bucket}/none: " in forced
+    assert "1 files/objects could not be removed." in forced
     assert run("rm", f"{bucket}/a.txt").stderr == f"Removing {bucket}/a.txt...\n"
     run("rm", "-r", f"{bucket}/dir")
     assert names(run, bucket) == ["b.txt"]

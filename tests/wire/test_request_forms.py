@@ -119,6 +119,8 @@ def test_a_project_has_a_number_too(server: RunningServer) -> None:
     assert found.json["name"] == f"projects/{PROJECT}/models/numbered"
     assert send(server, "GET", f"/v1/projects/{number}:getConfig").json["serviceAccountProject"] == number
     assert send(server, "GET", f"/storage/v1/b?project={number}").status == 200
+    assert send(server, "POST", "/v2/entries:list", {"resourceNames": [f"projects/{number}"]}).status == 200
+    assert send(server, "POST", "/v2/entries:list", {"projectIds": ["999999999999"]}).status == 404
     assert send(server, "GET", "/v1/projects/999999999999/models").status == 404
     made = server.call("POST", "/trainshed/v1/tokens", {"user": "eve", "project": "elsewhere-1", "role": "owner"})
     theirs = {"authorization": f"Bearer {made['token']}"}

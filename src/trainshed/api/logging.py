@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import orjson
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from trainshed.api.http import auth
 from trainshed.api.http.bodies import read_json_object
 from trainshed.api.http.request import principal, services
 from trainshed.api.http.routing import ProjectScope, Route
@@ -22,10 +25,21 @@ _LIST_FIELDS = frozenset({"resourceNames", "projectIds", "filter", "orderBy", "p
 
 async def list_entries(request: Request) -> Response:
     query = _query(await read_json_object(request))
+    if any(auth.is_number(name.removeprefix("projects/")) for name in query.resource_names):
+        query = await run_in_threadpool(_with_ids, request, query)
     read = partial(services(request).logs.entries, principal(request), query)
     page = await slow_work(request, LOG_QUERIES).run(request, read)
     body: dict[str, Any] = {"entries": [entry.body() for entry in page.entries]} if page.entries else {}
     return _json(body | ({"nextPageToken": page.next_token} if page.next_token else {}))
+
+
+def _with_ids(request: Request, query: LogQuery) -> LogQuery:
+    """Name the projects by their ids where the request names them by their numbers."""
+    ids = (
+        auth.project_id(name.removeprefix("projects/"), principal(request), services(request))
+        for name in query.resource_names
+    )
+    return replace(query, resource_names=tuple(f"projects/{project}" for project in ids))
 
 
 def _query(body: dict[str, Any]) -> LogQuery:

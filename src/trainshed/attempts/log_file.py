@@ -68,6 +68,7 @@ class AttemptLog:
     root: Path
     folder: tuple[str, ...]
     floor_us: int
+    bucket_root: str = ""  #: the start of paths that are shown as gs:// URIs
 
     def size(self) -> int:
         """The size in bytes, including an unterminated line. Returns 0 if there is no
@@ -96,9 +97,14 @@ class AttemptLog:
                 damaged.append(_Raw(raw.start, raw.end, None))
                 continue
             last_us = record.time_us
-            yield record
+            yield self._with_uris(record)
         if damaged:
             yield _damaged_record(damaged, self._time_before(damaged[0].start) if last_us is None else last_us)
+
+    def _with_uris(self, record: LogRecord) -> LogRecord:
+        if not self.bucket_root or self.bucket_root not in record.message:
+            return record
+        return record._replace(message=record.message.replace(self.bucket_root, "gs://"))
 
     def backwards(self, stop: int | None = None) -> Iterator[LogRecord]:
         """The records before byte `stop`, at which a line begins, newest first. None: from the end."""
@@ -119,7 +125,7 @@ class AttemptLog:
                 yield _damaged_record(damaged[::-1], min(record.time_us, next_us))
                 damaged = []
             next_us = min(record.time_us, next_us)
-            yield record._replace(time_us=next_us)
+            yield self._with_uris(record._replace(time_us=next_us))
         if damaged:
             yield _damaged_record(damaged[::-1], self.floor_us)
 

@@ -53,7 +53,8 @@ class BuildMeter:
 
     def _fetch_progress(self, written: int) -> tuple[float, str]:
         part = min(written / self._unpacked_bytes, 1)
-        text = f"Fetching packages: {written >> 20:,} MB of at most {self._unpacked_bytes >> 20:,} MB on disk"
+        shown = min(written, self._unpacked_bytes)  # uv writes more than it unpacks
+        text = f"Fetching packages: {shown >> 20:,} MB of at most {self._unpacked_bytes >> 20:,} MB on disk"
         return self._raise_to(_START + (_FETCHED - _START) * part), text
 
     def _raise_to(self, fraction: float) -> float:

@@ -85,6 +85,16 @@ def line(event: str, **facts: Any) -> bytes:
     return orjson.dumps({"event": event, **facts})
 
 
+def test_a_path_into_a_bucket_is_told_as_its_uri(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    output = f"FileNotFoundError: No such file or directory: '{home.buckets}/shed/data.csv'"
+    failure = {"cause": "replica_exited", "replica": "master-replica-0", "exit_code": 1, "output": output}
+    (tmp_path / "journal.jsonl").write_bytes(line("ended", t=1, outcome="FAILED", failure=failure) + b"\n")
+    seen = LocalEngine(home, Path("/uv")).observe([tmp_path])[tmp_path].failure
+    assert seen is not None
+    assert seen.output == "FileNotFoundError: No such file or directory: 'gs://shed/data.csv'"
+
+
 GONE = {"code": None, "signal": 9}
 HANG: dict[str, Any] = {
     "kind": "idle",

@@ -492,12 +492,6 @@ def test_a_job_whose_packages_cannot_be_installed(failed: Failed) -> None:
     assert lines(told) == ["No solution found", "The package can't be installed."]
 
 
-def test_a_path_into_a_bucket_is_told_as_its_address(failed: Failed) -> None:
-    path = failed.home.buckets / "shed" / "data.csv"
-    told = failed.told(ended(f"{TRACEBACK}FileNotFoundError: [Errno 2] No such file or directory: '{path}'\n"))
-    assert told["summary"] == "There is no gs://shed/data.csv."
-
-
 def test_only_jobs_that_failed_have_a_failure(failed: Failed) -> None:
     late = known(FailureCause.TIME_LIMIT, limit_s=60)
     assert "time limit" in failed.told(late, JobState.CANCELLED)["summary"]

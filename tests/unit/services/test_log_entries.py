@@ -77,6 +77,15 @@ def pages(logs: LogEntries, *, filter_: str = "", order: str = "timestamp asc", 
     raise AssertionError("the pages never end")
 
 
+def test_a_path_into_a_bucket_is_shown_as_its_uri(logs: LogEntries, make_job: MakeJob, home: Home) -> None:
+    job = make_job("j")
+    job.say([(T0 + 1, f"reading {home.buckets}/shed/a.csv, {home.buckets}/shed/b.csv"), (T0 + 2, "reading /tmp/c")])
+    expected = ["reading gs://shed/a.csv, gs://shed/b.csv", "reading /tmp/c"]
+    assert texts(pages(logs))[-2:] == expected
+    assert texts(pages(logs, order="timestamp desc"))[:2] == expected[::-1]
+    assert texts(pages(logs, filter_='jsonPayload.message:"gs://shed/a.csv"')) == expected[:1]
+
+
 # -- one file
 
 

@@ -145,11 +145,11 @@ def authorise(request: Request, route: Route, principal: Principal, services: Se
     """
     match route.scope:
         case ProjectScope.PATH:
-            project = _project(request.path_params["project"], principal, services)
+            project = project_id(request.path_params["project"], principal, services)
         case ProjectScope.QUERY:
             if not (name := request.query_params.get("project", "")):
                 raise InvalidArgumentError("The query parameter 'project' is missing.")
-            project = _project(name, principal, services)
+            project = project_id(name, principal, services)
         case ProjectScope.BUCKET:
             project = _owner(request, principal, services.buckets.owner)
         case ProjectScope.BODY | ProjectScope.CALLER:
@@ -164,7 +164,7 @@ def authorise(request: Request, route: Route, principal: Principal, services: Se
 
 def names_number(request: Request, route: Route) -> bool:
     """Return whether the request names its project by its number, which must be looked up."""
-    return _NUMBER.fullmatch(_named_project(request, route)) is not None
+    return is_number(_named_project(request, route))
 
 
 def _named_project(request: Request, route: Route) -> str:
@@ -174,8 +174,14 @@ def _named_project(request: Request, route: Route) -> str:
     return str(request.path_params["project"]) if route.scope is ProjectScope.PATH else ""
 
 
-def _project(name: str, principal: Principal, services: Services) -> str:
-    if not _NUMBER.fullmatch(name):
+def is_number(name: str) -> bool:
+    """Return whether a project is named by its number."""
+    return _NUMBER.fullmatch(name) is not None
+
+
+def project_id(name: str, principal: Principal, services: Services) -> str:
+    """Return the id of a project that is named by its id or its number, which is looked up. Blocks in that case."""
+    if not is_number(name):
         return names.project_id(name)
     try:
         return services.projects.id_of(int(name))

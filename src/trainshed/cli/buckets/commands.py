@@ -154,7 +154,7 @@ def _remove(context: CommandContext, url: Url, recursive: bool, force: bool) -> 
         except TrainshedError as exc:
             if not force:
                 raise
-            failures.append(sentence(exc))
+            failures.append(f"{source.url}: {sentence(exc)}")
 
     assert url.bucket is not None
     whole_bucket = recursive and not url.name
@@ -163,10 +163,13 @@ def _remove(context: CommandContext, url: Url, recursive: bool, force: bool) -> 
     except TrainshedError as exc:
         if not (isinstance(exc, NotFoundError) and whole_bucket):  # an empty bucket matches nothing
             if force:
+                say(f"{url}: {sentence(exc)}")
                 return 1
             raise
         sources = []
     in_parallel(remove, sources)
+    for failure in sorted(failures):
+        say(failure)
     for bucket in match_buckets(context.storage, context.project, url.bucket) if whole_bucket else ():
         _note(f"Removing gs://{bucket}/...")
         context.storage.delete_bucket(bucket)

@@ -68,8 +68,8 @@ def _predict(
     for loader in loaders[:-1]:
         try:
             return run_request(python, home, folder, loader, body)
-        except LocalModelError as exc:
-            say(f"The loader {loader} does not do for this model, so {loaders[-1]} loads it. {exc}")
+        except LocalModelError:
+            say(f"The loader {loader} does not take this model, so {loaders[-1]} loads it, as on a server.")
     return run_request(python, home, folder, loaders[-1], body)
 
 

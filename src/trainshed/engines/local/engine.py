@@ -174,7 +174,7 @@ class LocalEngine:
             for path in attempts:
                 before = self._views.get(path, _JournalView())
                 try:
-                    self._views[path] = _observe(path, before)
+                    self._views[path] = self._with_uris(_observe(path, before))
                 except (
                     OSError,
                     EngineUnavailableError,
@@ -184,6 +184,14 @@ class LocalEngine:
                 if self._views[path].status.phase is AttemptPhase.LOST and before.status.phase is not AttemptPhase.LOST:
                     self._views[path] = _end_lost(path, self._views[path])
             return {path: self._views[path].status for path in attempts}
+
+    def _with_uris(self, view: _JournalView) -> _JournalView:
+        """Write paths of buckets in a replica's last output as the gs:// URIs that the user gave."""
+        failure, root = view.status.failure, f"{self._home.buckets}/"
+        if failure is None or root not in failure.output:
+            return view
+        shown = replace(failure, output=failure.output.replace(root, "gs://"))
+        return replace(view, status=replace(view.status, failure=shown))
 
     def forget(self, attempts: Collection[Path]) -> None:
         """Forget what was read in these folders: other attempts may have their paths next."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from trainshed.attempts.log_file import LogRecord
@@ -56,11 +55,8 @@ class Failures:
         }
 
     def diagnose(self, job: Job) -> Diagnosis:
-        """Diagnose the job's failure. Paths of buckets become the gs:// URIs that the user gave."""
-        if job.failure is None:
-            return Diagnosis(summary="")
-        output = job.failure.output.replace(f"{self._home.buckets}/", "gs://")
-        return diagnose(replace(job.failure, output=output), runtime=job.runtime)
+        """Diagnose the job's failure."""
+        return Diagnosis(summary="") if job.failure is None else diagnose(job.failure, runtime=job.runtime)
 
     def _relevant(self, job: Job, replica: str) -> Sequence[LogEntry]:
         """Return the relevant entries. Without a failed replica, the last entries say more than errors do."""

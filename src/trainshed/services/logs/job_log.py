@@ -177,9 +177,10 @@ def _order(item: SourcedRecord) -> tuple[int, int, int]:
 
 
 def log_files(home: Home, job: Job) -> list[AttemptLog]:
-    """Return the log of each attempt."""
+    """Return the log of each attempt. Paths of buckets are shown as the gs:// URIs that the user gave."""
+    root = f"{home.buckets}/"
     return [
-        AttemptLog(root=home.jobs, folder=(job.project, job.id, str(number)), floor_us=job.created_us)
+        AttemptLog(root=home.jobs, folder=(job.project, job.id, str(number)), floor_us=job.created_us, bucket_root=root)
         for number in range(1, job.attempt + 1)
     ]
 
