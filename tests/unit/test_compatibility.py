@@ -18,7 +18,7 @@ from trainshed.api.http.routing import Router
 from trainshed.cli.commands import main
 
 PAGE = (Path(__file__).parents[2] / "docs" / "compatibility.md").read_text()
-METHODS, _, _, FLAGS = (part.splitlines() for part in PAGE.split("\n## ")[1:])
+METHODS, _, _, _, FLAGS = (part.splitlines() for part in PAGE.split("\n## ")[1:])
 GCLOUD = Path("/usr/lib/google-cloud-sdk/data/cli/gcloud_completions.py")
 
 

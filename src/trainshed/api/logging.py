@@ -1,4 +1,4 @@
-"""Cloud Logging over HTTP: `entries:list`."""
+"""Cloud Logging over HTTP: `entries:list` and `entries:write`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from trainshed.api.http.request import principal, services
 from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.api.http.slow_work import LOG_QUERIES, slow_work
 from trainshed.domain.iam import Access
+from trainshed.domain.json_fields import snake
 from trainshed.errors import InvalidArgumentError
 from trainshed.services.logs.entries import LogQuery
+from trainshed.services.logs.writes import parse_entries
 
 _LIST_FIELDS = frozenset({"resourceNames", "projectIds", "filter", "orderBy", "pageSize", "pageToken"})
+_WRITE_FIELDS = frozenset({"logName", "resource", "labels", "entries", "partialSuccess", "dryRun"})
 
 
 async def list_entries(request: Request) -> Response:
@@ -33,6 +36,21 @@ async def list_entries(request: Request) -> Response:
     return _json(body | ({"nextPageToken": page.next_token} if page.next_token else {}))
 
 
+async def write_entries(request: Request) -> Response:
+    names = {snake(name): name for name in _WRITE_FIELDS}  # google-cloud-logging writes partial_success
+    body = {names.get(key, key): value for key, value in (await read_json_object(request)).items()}
+    _check_names(body, _WRITE_FIELDS)
+    entries = parse_entries(body)
+    write = partial(services(request).log_writer.write, principal(request), entries, dry_run=bool(body.get("dryRun")))
+    await run_in_threadpool(write)
+    return _json({})
+
+
+def _check_names(body: dict[str, Any], known: frozenset[str]) -> None:
+    if unknown := set(body) - known:
+        raise InvalidArgumentError(f"Unknown field {min(unknown)!r}. The fields are: {', '.join(sorted(known))}.")
+
+
 def _with_ids(request: Request, query: LogQuery) -> LogQuery:
     """Name the projects by their ids where the request names them by their numbers."""
     ids = (
@@ -43,10 +61,7 @@ def _with_ids(request: Request, query: LogQuery) -> LogQuery:
 
 
 def _query(body: dict[str, Any]) -> LogQuery:
-    if unknown := set(body) - _LIST_FIELDS:
-        raise InvalidArgumentError(
-            f"Unknown field {min(unknown)!r}. The fields are: {', '.join(sorted(_LIST_FIELDS))}."
-        )
+    _check_names(body, _LIST_FIELDS)
     resources = [*_strings(body, "resourceNames"), *(f"projects/{name}" for name in _strings(body, "projectIds"))]
     return LogQuery(
         resource_names=tuple(resources),
@@ -84,4 +99,11 @@ def _json(body: dict[str, Any]) -> Response:
 
 ROUTES = (
     Route(method="POST", path="/v2/entries:list", access=Access.READ, scope=ProjectScope.BODY, handler=list_entries),
+    Route(
+        method="POST",
+        path="/v2/entries:write",
+        access=Access.WRITE_LOG,
+        scope=ProjectScope.BODY,
+        handler=write_entries,
+    ),
 )

@@ -25,6 +25,7 @@ class Access(StrEnum):
     READ_STUDIES = "read studies"  #: read studies, their trials and their operations
     WRITE_STUDIES = "write studies"  #: create studies, and trials of one's own
     RUN_TRIALS = "run trials"  #: ask for trials, report measurements, complete and stop them
+    WRITE_LOG = "write log"  #: add entries to the log of a job; the token of a job, to its own
     READ = "read"  #: everything else that can be read in a project
     WRITE = "write"  #: submit and change jobs, models, versions and buckets
     ADMIN = "admin"  #: tokens, policies, runtimes
@@ -48,13 +49,14 @@ _VIEWER = frozenset(
         Access.READ,
     }
 )
-_EDITOR = _VIEWER | _STUDIES | {Access.WRITE_OBJECTS, Access.WRITE}
+_EDITOR = _VIEWER | _STUDIES | {Access.WRITE_OBJECTS, Access.WRITE, Access.WRITE_LOG}
 #: the access table. A role has exactly what is listed here, so a new kind of access is denied to all until it is added
 GRANTS: Mapping[Role, frozenset[Access]] = {
     Role.ARTIFACT_READER: frozenset({Access.FETCH}),
     Role.JOB: frozenset(
         {
-            *(Access.CONNECT, Access.READ_JOB, Access.READ_OBJECTS, Access.WRITE_OBJECTS, Access.PREDICT),
+            *(Access.CONNECT, Access.READ_JOB, Access.READ_OBJECTS, Access.WRITE_OBJECTS),
+            *(Access.PREDICT, Access.WRITE_LOG),
             *_STUDIES,
         }
     ),

@@ -91,6 +91,7 @@ def client_environment(
         "CLOUDSDK_CORE_PROJECT": project,
         "NO_GCE_CHECK": "true",  # clients do not wait for a metadata server
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # otherwise gcsfs asks for each bucket's type by gRPC first
+        "GOOGLE_CLOUD_DISABLE_GRPC": "true",  # google-cloud-logging then speaks HTTP, which is answered here
         "FSSPEC_GS": fsspec,
         "FSSPEC_GCS": fsspec,
         "TRAINSHED_URL": endpoints.url,

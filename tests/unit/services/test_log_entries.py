@@ -86,6 +86,24 @@ def test_a_path_into_a_bucket_is_shown_as_its_uri(logs: LogEntries, make_job: Ma
     assert texts(pages(logs, filter_='jsonPayload.message:"gs://shed/a.csv"')) == expected[:1]
 
 
+def test_what_is_appended_is_a_record_of_its_own(make_job: MakeJob, tmp_path: Path) -> None:
+    job = make_job("appended")
+    job.say([(T0 + 1, "first")])
+    log = log_file(job.path)
+    log.append([(T0 + 2, "python", "ERROR", "a\nb"), (T0 + 3, "python", "INFO", "é")])
+    job.say([(T0 + 4, "last")])
+    records = list(log.forwards())
+    assert [record.message for record in records] == ["first", "a\nb", "é", "last"]
+    assert [record.replica for record in records[1:3]] == ["python", "python"]
+    (tmp_path / "linked").hardlink_to(job.path)
+    with pytest.raises(OSError, match="another name"):
+        log.append([(T0 + 5, "python", "INFO", "x")])
+    job.path.unlink()
+    job.path.symlink_to(tmp_path / "linked")
+    with pytest.raises(OSError):
+        log.append([(T0 + 5, "python", "INFO", "x")])
+
+
 # -- one file
 
 

@@ -97,5 +97,6 @@ STORAGE_METHODS: tuple[ApiMethod, ...] = (
 )
 
 LOGGING_METHODS: tuple[ApiMethod, ...] = (
+    _m("entries.write", "POST v2/entries:write", schemas=("WriteLogEntriesRequest", "WriteLogEntriesResponse")),
     _m("entries.list", "POST v2/entries:list", schemas=("ListLogEntriesRequest", "ListLogEntriesResponse")),
 )
