@@ -117,7 +117,7 @@ PACKAGES = sorted(path.parent for path in MODULES if path.name == "__init__.py")
 INDEPENDENT = ("api/http", "cli/toolkit", "node/process", "node/archives")
 
 #: Route packages that import each other nowhere.
-ROUTES = ("api/ml", "api/storage", "api/native", "api/console", "api/discovery")
+ROUTES = ("api/ml", "api/storage", "api/native", "api/console", "api/protocols", "api/discovery")
 
 #: The sdk's classes mean the same things as the domain's, seen from outside, and are public.
 PUBLIC_TWICE = {"Job", "Jobs", "Model", "Models", "Version", "Bucket", "Buckets"}

@@ -133,7 +133,10 @@ def test_only_these_are_public() -> None:
 def met(status: int, body: object) -> AccessOutcome:
     """What a response says of the access. A response of the route itself, also an error, is YES."""
     error = body.get("error", {}) if isinstance(body, dict) else {}
-    match status, error.get("status") if isinstance(error, dict) else "":
+    if isinstance(error, str):  # of another protocol, which has the status code alone
+        own = {401: AccessOutcome.UNAUTHENTICATED, 403: AccessOutcome.DENIED}
+        return own.get(status, AccessOutcome.YES)
+    match status, error.get("status"):
         case 401, "UNAUTHENTICATED":
             return AccessOutcome.UNAUTHENTICATED
         case 403, "PERMISSION_DENIED":

@@ -21,7 +21,13 @@ from trainshed.api.http import audit, auth, cookies
 from trainshed.api.http.method_override import override_method
 from trainshed.api.http.open_routes import is_open
 from trainshed.api.http.request import declared_query
-from trainshed.api.http.responses import SECURITY_HEADERS, error_response, partial_response, problem_response
+from trainshed.api.http.responses import (
+    SECURITY_HEADERS,
+    error_in_form,
+    error_response,
+    partial_response,
+    problem_response,
+)
 from trainshed.api.http.routing import ProjectScope, Route, Router
 from trainshed.api.http.slow_work import SlowWork
 from trainshed.api.ml import jobs as ml_jobs
@@ -37,6 +43,7 @@ from trainshed.api.native import audit as native_audit
 from trainshed.api.native import jobs as native_jobs
 from trainshed.api.native import models as native_models
 from trainshed.api.openapi.document import encoded
+from trainshed.api.protocols import open_inference, tf_serving
 from trainshed.api.storage import batch as storage_batch
 from trainshed.api.storage import buckets as storage_buckets
 from trainshed.api.storage import objects as storage_objects
@@ -70,6 +77,8 @@ ROUTES: tuple[Route, ...] = (
     *overview.ROUTES,
     *ml_operations.ROUTES,
     *predict.ROUTES,
+    *tf_serving.ROUTES,
+    *open_inference.ROUTES,
     *native_models.ROUTES,
     *ml_studies.ROUTES,
     *log_routes.ROUTES,
@@ -138,6 +147,7 @@ class Api:
             response = await self._dispatch(request, trail)
         except Exception as exc:  # noqa: BLE001  the edge: every error becomes a response; unforeseen ones are logged
             response = error_response(exc)
+        response = _in_form_of_route(response, request.scope.get("trainshed.route"))
         if trail.changes or response.status_code >= 400:
             audit.record(self._services.audit, trail, request, response.status_code)
         return response
@@ -218,6 +228,13 @@ class Api:
         if principal is None:
             raise cookies.ended() if session else auth.unknown_token()
         return principal
+
+
+def _in_form_of_route(response: Response, route: Route | None) -> Response:
+    """Return an error in the form of the protocol that the route serves."""
+    if route is None or route.error_form is None or response.status_code < 400:
+        return response
+    return error_in_form(response, route.error_form)
 
 
 async def _handle(request: Request, route: Route) -> Response:

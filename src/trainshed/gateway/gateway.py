@@ -24,9 +24,10 @@ from trainshed.gateway.connection_pool import HostConnectionPool
 from trainshed.gateway.host_connection import Answer, Body, FutureSink, HostConnection, HostLostError, ResponseSink
 from trainshed.gateway.metrics import VersionMetrics
 from trainshed.gateway.open_metrics import Histogram
-from trainshed.gateway.request_log import RequestLogWriter
+from trainshed.gateway.protocols.wire_forms import LOGGED_PROTOCOLS
+from trainshed.gateway.request_log import LoggedExchange, RequestLogWriter
 from trainshed.gateway.routes import ControlPlane, ModelRoute, PredictTarget, RequestLogTarget, Routes, VersionRoute
-from trainshed.serving.frames import FrameKind, pack_raw, unpack_raw
+from trainshed.serving.frames import FrameKind, pack_raw, unpack_infer, unpack_raw
 
 __all__ = [
     "Answer",
@@ -35,6 +36,7 @@ __all__ = [
     "PredictionGateway",
     "RequestClient",
     "pack_raw",
+    "unpack_infer",
     "unpack_raw",
 ]  # what callers of the gateway handle
 
@@ -104,8 +106,8 @@ class InFlightRequest:
     def answered(self, status: int, body: bytes) -> None:
         seconds = self._predictions.count(self._route, self._began, status, ok=status < 400)
         log = self._route.log
-        if log is not None and status == 200 and self._target.kind == FrameKind.PREDICT:
-            self._predictions.log(self._route, log, b"".join(self._body), body, seconds=seconds)
+        if log is not None and status == 200 and (kind := self._target.kind) in LOGGED_PROTOCOLS:
+            self._predictions.log(self._route, log, LoggedExchange(b"".join(self._body), body, seconds, kind))
         self._asker.answered(status, body)
 
     def failed(self, exc: TrainshedError) -> None:
@@ -279,13 +281,26 @@ class PredictionGateway:
                 self.count(route, began, type(exc).__name__, ok=False)
                 raise
 
+    def model(self, project: str, model: str) -> ModelRoute:
+        """Return the route of a model. Raises `NotFoundError` if it has none."""
+        route = self._routes.models.get((project, model))
+        if route is None:
+            raise NotFoundError(f"There is no model {model} in project {project}.")
+        return route
+
+    def version(self, project: str, model: str, version: str = "") -> VersionRoute:
+        """Return the route of a version, without a name of the default one. Raises as `send` does if none matches."""
+        found = self.model(project, model)
+        route = found.versions.get(version or found.default)
+        if route is None:
+            raise _no_version_error(found, version)
+        return route
+
     def _find(self, target: PredictTarget) -> VersionRoute:
-        model = self._routes.models.get((target.project, target.model))
-        if model is None:
-            raise NotFoundError(f"There is no model {target.model} in project {target.project}.")
+        model = self.model(target.project, target.model)
         route = model.versions.get(target.version) if target.version else model.pick(self._draw())
         if route is None:
-            raise _no_version_error(model, target)
+            raise _no_version_error(model, target.version)
         return route
 
     async def _wait_for_change(self, route: VersionRoute, began: float) -> None:
@@ -329,10 +344,10 @@ class PredictionGateway:
             LOG.info("predict version=%s outcome=%s ms=%.1f", route.name, outcome, seconds * 1000)
         return seconds
 
-    def log(self, route: VersionRoute, log: RequestLogTarget, request: bytes, answer: bytes, *, seconds: float) -> None:
+    def log(self, route: VersionRoute, log: RequestLogTarget, exchange: LoggedExchange) -> None:
         """Add a request to the request log, with the probability `log.share`."""
         if self._draw() < log.share:
-            self.logs.add(route, log, request, answer, seconds=seconds)
+            self.logs.add(route, log, exchange)
 
     def drained(self, keys: Collection[str], *, timeout_s: float) -> bool:
         """See `Traffic`. Returns True immediately if the gateway is not serving."""
@@ -384,10 +399,10 @@ class PredictionGateway:
             self._schedule_sweep(self._loop)
 
 
-def _no_version_error(model: ModelRoute, target: PredictTarget) -> TrainshedError:
+def _no_version_error(model: ModelRoute, version: str) -> TrainshedError:
     """Return the error that says why no version can take the request."""
-    if target.version:
-        return NotFoundError(f"There is no version {target.version} of model {model.model} in project {model.project}.")
+    if version:
+        return NotFoundError(f"There is no version {version} of model {model.model} in project {model.project}.")
     if any(route.state is ServingState.STARTING for route in model.versions.values()):
         return UnavailableError(f"The first version of model {model.model} is still being created.")
     return FailedPreconditionError(

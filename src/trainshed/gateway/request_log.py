@@ -14,7 +14,10 @@ import orjson
 from trainshed.background import BackgroundLoop
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.errors import TrainshedError
+from trainshed.gateway.protocols.logged_forms import logged_text
+from trainshed.gateway.protocols.wire_forms import LOGGED_PROTOCOLS
 from trainshed.gateway.routes import RequestLogTarget, VersionRoute
+from trainshed.serving.frames import FrameKind
 
 LOG = logging.getLogger("trainshed.predict")
 
@@ -23,6 +26,16 @@ MAX_BUFFERED_BYTES = 64 << 20  #: of unwritten requests and responses; more are 
 
 #: project, bucket, name, bytes: writes an object of the project's own bucket, all or nothing
 Write = Callable[[str, str, str, bytes], object]
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedExchange:
+    """A request and its response, as frames carry them."""
+
+    request: bytes
+    answer: bytes
+    seconds: float
+    kind: int = FrameKind.PREDICT
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +48,7 @@ class _Entry:
     request: bytes
     answer: bytes
     latency_ms: float
+    kind: int
 
     @property
     def size(self) -> int:
@@ -76,9 +90,12 @@ class RequestLogWriter:
         self.flush()
         return FLUSH_INTERVAL_S
 
-    def add(self, route: VersionRoute, log: RequestLogTarget, request: bytes, answer: bytes, *, seconds: float) -> None:
-        latency_ms = round(seconds * 1000, 3)
-        entry = _Entry(route.project, log, route.model, route.version, self._clock(), request, answer, latency_ms)
+    def add(self, route: VersionRoute, log: RequestLogTarget, exchange: LoggedExchange) -> None:
+        entry = _Entry(
+            *(route.project, log, route.model, route.version, self._clock(), exchange.request, exchange.answer),
+            latency_ms=round(exchange.seconds * 1000, 3),
+            kind=exchange.kind,
+        )
         with self._buffer_lock:
             if self._bytes + entry.size > MAX_BUFFERED_BYTES:
                 self._dropped += 1
@@ -120,8 +137,10 @@ def _lines(entries: Iterable[_Entry]) -> Iterable[bytes]:
             "model": entry.model,
             "model_version": entry.version,
             "time": rfc3339(entry.time_us),
-            "raw_data": entry.request.decode("utf-8", "replace"),
-            "raw_prediction": entry.answer.decode("utf-8", "replace"),
+            "raw_data": logged_text(entry.kind, entry.request),
+            "raw_prediction": logged_text(entry.kind, entry.answer),
             "latency_ms": entry.latency_ms,
         }
+        if protocol := LOGGED_PROTOCOLS[entry.kind]:
+            line["protocol"] = protocol
         yield orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)

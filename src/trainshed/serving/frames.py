@@ -17,6 +17,8 @@ REQUEST_HEAD = struct.Struct("<IQB")  #: length of the body, id, kind
 ANSWER_HEAD = struct.Struct("<IQH")  #: length of the body, id, HTTP status
 
 _TYPE_LENGTH = struct.Struct("<H")
+_JSON_LENGTH = struct.Struct("<I")
+_MAX_JSON_BYTES = 0xFFFFFFFF
 _MAX_TYPE_BYTES = 0xFFFF
 _MAX_SHORT_BYTES = 1 << 16  #: of a body; longer ones are received in place
 MAX_RAW_HEAD_BYTES = _TYPE_LENGTH.size + _MAX_TYPE_BYTES  #: of a `RAW` body, before the caller's bytes
@@ -31,6 +33,8 @@ class FrameKind(IntEnum):
     STATS = 6  #: empty body; answered immediately, even while the model hangs
     SECRET = 7  #: body: the secret of the host; the first frame of a connection, no response
     PARITY_WITH = 8  #: like `PARITY`, with the content of the reference file as body
+    TF_SERVING = 9  #: body: the JSON that a client of TensorFlow Serving sent
+    INFER = 10  #: body: `infer_head` and what the client sent; of a response with status 200: `pack_infer`
 
 
 class BadFrameError(ValueError):
@@ -61,6 +65,23 @@ def unpack_raw(body: bytes) -> tuple[str, bytes]:
     if len(body) < start:
         raise BadFrameError("A raw body ends within its content type.")
     return body[_TYPE_LENGTH.size : start].decode("latin-1"), body[start:]
+
+
+def infer_head(length: int) -> bytes:
+    """The start of an `INFER` body: the length of the JSON that is before binary data; 0 if all is JSON."""
+    return _JSON_LENGTH.pack(min(length, _MAX_JSON_BYTES))
+
+
+def pack_infer(document: bytes, data: bytes | None) -> bytes:
+    """The body of an `INFER` response. Without `data` all is JSON."""
+    return document.join((infer_head(0 if data is None else len(document)), data or b""))
+
+
+def unpack_infer(body: bytes) -> tuple[int, memoryview]:
+    """The length of the JSON, and what follows the head. Raises `BadFrameError` if the body is truncated."""
+    if len(body) < _JSON_LENGTH.size:
+        raise BadFrameError("The body of an infer request must begin with the length of its JSON.")
+    return _JSON_LENGTH.unpack_from(body)[0], memoryview(body)[_JSON_LENGTH.size :]
 
 
 Frame = tuple[int, int, bytes]  #: id, kind or status, body

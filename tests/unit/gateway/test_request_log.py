@@ -15,11 +15,12 @@ from trainshed.domain.objects import ListQuery
 from trainshed.domain.work_budget import WorkBudget, WorkLimits, unlimited
 from trainshed.errors import NotFoundError, RequestCancelledError
 from trainshed.gateway import request_log
-from trainshed.gateway.request_log import RequestLogWriter
+from trainshed.gateway.request_log import LoggedExchange, RequestLogWriter
 from trainshed.gateway.routes import RequestLogTarget, VersionRoute
 from trainshed.services.models import replays
 from trainshed.services.models.replays import LoggedRequests
 from trainshed.services.storage.objects import Objects
+from trainshed.serving.frames import FrameKind
 
 LOG = RequestLogTarget(bucket="logs", folder="requests", share=1.0)
 START_US = 1_800_000_000_000_000
@@ -67,8 +68,8 @@ def lines(tree: FileBackend) -> list[tuple[str, list[dict[str, Any]]]]:
 
 def test_lines_are_in_the_documented_form(tree: FileBackend, logged: LoggedRequests) -> None:
     logs = RequestLogWriter(logged.write, clock=Clock())
-    logs.add(version(), LOG, b'{"instances": [1]}', b'{"predictions": [2]}', seconds=0.0123456)
-    logs.add(version(), LOG, b"\xff", "é".encode(), seconds=1)
+    logs.add(version(), LOG, LoggedExchange(b'{"instances": [1]}', b'{"predictions": [2]}', 0.0123456))
+    logs.add(version(), LOG, LoggedExchange(b"\xff", "é".encode(), 1))
     assert lines(tree) == []
     logs.flush()
     [(name, [first, second])] = lines(tree)
@@ -87,10 +88,21 @@ def test_lines_are_in_the_documented_form(tree: FileBackend, logged: LoggedReque
     assert len(lines(tree)) == 1
 
 
+def test_a_request_of_another_protocol_is_read_as_one(tree: FileBackend, logged: LoggedRequests) -> None:
+    logs = RequestLogWriter(logged.write, clock=Clock())
+    logs.add(version(), LOG, LoggedExchange(b'{"inputs": [1]}', b'{"outputs": [2]}', 0, FrameKind.TF_SERVING))
+    logs.add(version(), LOG, LoggedExchange(b'{"instances": [1]}', b'{"predictions": [2]}', 0))
+    logs.flush()
+    [(_, [first, second])] = lines(tree)
+    assert (first["protocol"], "protocol" in second) == ("tensorflow-serving", False)
+    read = [request.kind for request in logged.newest_first("p", LOG, "m", unlimited())]
+    assert read == [FrameKind.PREDICT, FrameKind.TF_SERVING]
+
+
 def test_every_version_has_objects_of_its_own(tree: FileBackend, logged: LoggedRequests) -> None:
     logs = RequestLogWriter(logged.write, clock=Clock())
     for name in ("v1", "v2", "v1"):
-        logs.add(version(name), LOG, b"{}", b"{}", seconds=0)
+        logs.add(version(name), LOG, LoggedExchange(b"{}", b"{}", 0))
     logs.flush()
     assert [len(found) for _, found in lines(tree)] == [2, 1]
 
@@ -98,7 +110,7 @@ def test_every_version_has_objects_of_its_own(tree: FileBackend, logged: LoggedR
 def test_the_end_writes_what_is_left(tree: FileBackend, logged: LoggedRequests) -> None:
     logs = RequestLogWriter(logged.write)
     logs.start()
-    logs.add(version(), LOG, b"{}", b"{}", seconds=0)
+    logs.add(version(), LOG, LoggedExchange(b"{}", b"{}", 0))
     logs.stop()
     assert len(lines(tree)) == 1
 
@@ -108,9 +120,9 @@ def test_a_bucket_that_is_anothers_now_gets_nothing(
 ) -> None:
     logs = RequestLogWriter(logged.write)
     stranger = VersionRoute(project="q", model="m", version="v1", state=ServingState.READY, log=LOG)
-    logs.add(stranger, LOG, b"{}", b"{}", seconds=0)
-    logs.add(version(), RequestLogTarget(bucket="gone", folder="", share=1), b"{}", b"{}", seconds=0)
-    logs.add(version(), LOG, b"{}", b"{}", seconds=0)
+    logs.add(stranger, LOG, LoggedExchange(b"{}", b"{}", 0))
+    logs.add(version(), RequestLogTarget(bucket="gone", folder="", share=1), LoggedExchange(b"{}", b"{}", 0))
+    logs.add(version(), LOG, LoggedExchange(b"{}", b"{}", 0))
     logs.flush()
     assert len(lines(tree)) == 1
     assert caplog.text.count("requestlog.lost") == 2
@@ -122,10 +134,10 @@ def test_memory_is_bounded(
     monkeypatch.setattr(request_log, "MAX_BUFFERED_BYTES", 25)
     logs = RequestLogWriter(logged.write)
     for _ in range(5):
-        logs.add(version(), LOG, b"12345", b"12345", seconds=0)
+        logs.add(version(), LOG, LoggedExchange(b"12345", b"12345", 0))
     logs.flush()
     assert "count=3" in caplog.text
-    logs.add(version(), LOG, b"12345", b"12345", seconds=0)
+    logs.add(version(), LOG, LoggedExchange(b"12345", b"12345", 0))
     logs.flush()
     assert sum(len(found) for _, found in lines(tree)) == 3
 
@@ -134,8 +146,8 @@ def test_the_newest_are_found_first_over_days_and_versions(logged: LoggedRequest
     clock = Clock()
     logs = RequestLogWriter(logged.write, clock=clock)
     for number in range(6):
-        logs.add(version(f"v{number % 2}"), LOG, str(number).encode(), b"{}", seconds=0)
-        logs.add(version(model="other"), LOG, b"other", b"{}", seconds=0)
+        logs.add(version(f"v{number % 2}"), LOG, LoggedExchange(str(number).encode(), b"{}", 0))
+        logs.add(version(model="other"), LOG, LoggedExchange(b"other", b"{}", 0))
         logs.flush()
         clock.now += 12 * 3600 * 1_000_000
     assert [each.request for each in logged.newest_first("p", LOG, "m", unlimited())] == list("543210")
@@ -150,7 +162,7 @@ def test_a_replay_reads_within_its_budget_and_no_object_that_the_gateway_cannot_
     clock = Clock()
     logs = RequestLogWriter(logged.write, clock=clock)
     for number in range(4):
-        logs.add(version(), LOG, (b"x" * 2000 if number == 3 else str(number).encode()), b"{}", seconds=0)
+        logs.add(version(), LOG, LoggedExchange((b"x" * 2000 if number == 3 else str(number).encode()), b"{}", 0))
         logs.flush()
         clock.now += 24 * 3600 * 1_000_000
     monkeypatch.setattr(replays, "MAX_OBJECT_BYTES", 2000)

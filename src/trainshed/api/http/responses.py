@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from trainshed import errors as e
 from trainshed.domain.partial_response import Selection, select
+from trainshed.gateway.protocols.wire_forms import ErrorForm, error_body
 
 #: browsers use the declared type, and give the response to no page of another origin
 SECURITY_HEADERS: Mapping[str, str] = {
@@ -70,6 +71,12 @@ def error_response(exc: Exception) -> Response:
     if code == 304:
         return Response(status_code=304)
     return problem_response(code, status, reason, str(exc), field=getattr(exc, "field", ""), headers=_headers(exc))
+
+
+def error_in_form(response: Response, form: ErrorForm) -> Response:
+    """Return an error response in the form of another protocol. Its other headers stay."""
+    headers = {name: value for name, value in response.headers.items() if name != "content-length"}
+    return Response(error_body(form, response.status_code, bytes(response.body)), response.status_code, headers)
 
 
 def problem_response(

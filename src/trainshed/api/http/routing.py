@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from trainshed.domain.iam import Access
 from trainshed.errors import InvalidArgumentError
+from trainshed.gateway.protocols.wire_forms import ErrorForm
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -77,6 +78,7 @@ class Route:
     linked: bool = False  #: a browser may follow a link from another site to it
     cross_origin: bool = False  #: the URL is a secret, so pages of any origin may call it
     schema: RouteSchema | None = None  #: of a route of our own API
+    error_form: ErrorForm | None = None  #: of the protocol that the route serves; None is Google's
 
 
 class Router:

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Protocol, Self
 from starlette.responses import Response
 from starlette.types import Scope
 
-from trainshed.api.http.responses import SECURITY_HEADERS, error_response
+from trainshed.api.http.responses import SECURITY_HEADERS, error_in_form, error_response
 from trainshed.domain.iam import Access
 from trainshed.errors import TrainshedError
-from trainshed.gateway.gateway import Answer, InFlightRequest, PredictionGateway
+from trainshed.gateway.gateway import Answer, FrameKind, InFlightRequest, PredictionGateway, unpack_infer
+from trainshed.gateway.protocols.open_inference import JSON_LENGTH_HEADER, request_head
+from trainshed.gateway.protocols.wire_forms import ERROR_FORMS, error_body
 from trainshed.gateway.routes import PredictTarget
 
 if TYPE_CHECKING:
@@ -38,6 +40,12 @@ _PHRASES = {status.value: status.phrase for status in http.HTTPStatus}
 _STATUS_LINES = {status: f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\n".encode() for status in range(100, 600)}
 _SECURITY_LINES = "".join(f"{name}: {value}\r\n" for name, value in SECURITY_HEADERS.items()).encode()
 _JSON_LINES = b"content-type: application/json\r\n" + _SECURITY_LINES + b"content-length: %d\r\n"
+_BINARY_LINES = (
+    b"%b: %%d\r\n" % JSON_LENGTH_HEADER.encode()
+    + b"content-type: application/octet-stream\r\n"
+    + _SECURITY_LINES
+    + b"content-length: %d\r\n"
+)
 _COPY_MAX_BYTES = 1024  #: bytes; shorter chunks are copied together
 _RETRY_LINES = {429: b"retry-after: 1\r\n", 503: b"retry-after: 1\r\n"}
 
@@ -99,6 +107,7 @@ class ClientConnection(Protocol):
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
     tasks: set[asyncio.Task[None]]
+    headers: list[tuple[bytes, bytes]]  #: of the request
 
     def default_headers(self) -> list[tuple[bytes, bytes]]:
         """The headers of every response."""
@@ -160,6 +169,8 @@ class FastPathExchange:
         self._target = target
         self._request: InFlightRequest | None = None
         self.body = _BodyChunks()
+        if target.kind == FrameKind.INFER:
+            self.body.chunks.append(request_head(connection.headers))
         self.more_body = True
         self.waiter: asyncio.Future[Answer | None] | None = None
         self.disconnected = False
@@ -210,18 +221,30 @@ class FastPathExchange:
             self.answered(*response)
 
     def answered(self, status: int, body: bytes) -> None:
-        self._write(status, (_JSON_LINES % len(body), _RETRY_LINES.get(status, b"")), body)
+        if status >= 400 and (form := ERROR_FORMS.get(self._target.kind)) is not None:
+            body = error_body(form, status, body)
+        if status == 200 and self._target.kind == FrameKind.INFER:
+            self._write_infer(body)
+        else:
+            self._write(status, (_JSON_LINES % len(body), _RETRY_LINES.get(status, b"")), body)
+
+    def _write_infer(self, frame: bytes) -> None:
+        length, body = unpack_infer(frame)
+        lines = _JSON_LINES % len(body) if not length else _BINARY_LINES % (length, len(body))
+        self._write(200, (lines,), body)
 
     def failed(self, exc: TrainshedError) -> None:
         self._send_error(exc)
 
     def _send_error(self, exc: Exception) -> None:
         response: Response = error_response(exc)
+        if (form := ERROR_FORMS.get(self._target.kind)) is not None:
+            response = error_in_form(response, form)
         response.headers.update(SECURITY_HEADERS)
         lines = [b"%b: %b\r\n" % header for header in response.raw_headers]
         self._write(response.status_code, lines, bytes(response.body))
 
-    def _write(self, status: int, lines: Iterable[bytes], body: bytes) -> None:
+    def _write(self, status: int, lines: Iterable[bytes], body: bytes | memoryview) -> None:
         self._request = None
         self.response_complete = True
         if self.disconnected or self._connection.transport.is_closing():

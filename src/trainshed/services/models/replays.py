@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -13,6 +13,8 @@ from trainshed.domain.objects import ListQuery, ObjectDraft, ObjectMetadata
 from trainshed.domain.work_budget import WorkBudget
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from trainshed.gateway.gateway import FrameKind, PredictionGateway
+from trainshed.gateway.protocols.logged_forms import logged_text, replayed_body
+from trainshed.gateway.protocols.wire_forms import LOGGED_PROTOCOLS
 from trainshed.gateway.request_log import folder_of
 from trainshed.gateway.routes import PredictTarget, RequestLogTarget, Routes
 from trainshed.services.storage.objects import PIECE, Objects, ObjectSource
@@ -23,6 +25,9 @@ MAX_OBJECT_BYTES = 128 << 20  #: of logged requests; the gateway writes smaller 
 RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE = 1e-3, 1e-5  #: tolerances within which floats count as equal
 
 
+_KINDS = {protocol: kind for kind, protocol in LOGGED_PROTOCOLS.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class LoggedRequest:
     """One line of a request log."""
@@ -31,6 +36,7 @@ class LoggedRequest:
     request: str
     answer: str
     latency_ms: float
+    kind: int = FrameKind.PREDICT
 
 
 class LoggedRequests:
@@ -97,7 +103,8 @@ def _parse_line(line: bytes) -> LoggedRequest | None:
     try:
         fields = json.loads(line)
         return LoggedRequest(
-            str(fields["time"]), str(fields["raw_data"]), str(fields["raw_prediction"]), float(fields["latency_ms"])
+            *(str(fields["time"]), str(fields["raw_data"]), str(fields["raw_prediction"]), float(fields["latency_ms"])),
+            kind=_KINDS[fields.get("protocol", "")],
         )
     except (ValueError, KeyError, TypeError):
         return None
@@ -128,9 +135,12 @@ class Replays:
             budget.spend(0)
             if budget.overdue:
                 break
-            _, response, seconds = self._gateway.replay(target, request.request.encode())
+            kind = request.kind
+            status, response, seconds = self._gateway.replay(
+                replace(target, kind=kind), replayed_body(kind, request.request)
+            )
             after_ms.append(seconds * 1000)
-            example = difference(request, response.decode("utf-8", "replace"))
+            example = difference(request, logged_text(kind if status == 200 else FrameKind.PREDICT, response))
             if example is not None:
                 changed += 1
                 examples.append(example)
@@ -182,6 +192,8 @@ def difference(request: LoggedRequest, response: str) -> dict[str, Any] | None:
         return None
     instances = _list(request.request, "instances")
     before, after = _list(request.answer, "predictions"), _list(response, "predictions")
+    if instances is None and same(_outputs(_value(request.answer)), _outputs(_value(response))):
+        return None  # a request of another protocol, whose responses are compared as a whole
     if before is None or after is None or instances is None or len(before) != len(after):
         return {"instance": instances, "before": _value(request.answer), "after": _value(response)}
     for index, (old, new) in enumerate(zip(before, after, strict=True)):
@@ -199,6 +211,11 @@ def same(old: Any, new: Any) -> bool:
         both_nan = math.isnan(old) and math.isnan(new)
         return both_nan or math.isclose(old, new, rel_tol=RELATIVE_TOLERANCE, abs_tol=ABSOLUTE_TOLERANCE)
     return type(old) is type(new) and bool(old == new)
+
+
+def _outputs(response: Any) -> Any:
+    """The outputs of a response by another protocol, which may name the version too."""
+    return response.get("outputs", response) if isinstance(response, dict) else response
 
 
 def _value(text: str) -> Any:

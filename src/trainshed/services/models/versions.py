@@ -215,6 +215,14 @@ class Versions:
             "log": self._control.log_tail(project, model_id, version_id),
         }
 
+    def signatures(self, project: str, model_id: str, version_id: str) -> Mapping[str, Any]:
+        """Return the signatures of the model, as its first host loaded it. No host is called.
+
+        Returns an empty mapping for models without signatures, and until the version is READY.
+        """
+        _, version = self._store.version_listed(project, model_id, version_id)
+        return version.details.served.signatures if version.details.served is not None else {}
+
     def sample(self, project: str, model_id: str, version_id: str) -> dict[str, Any]:
         """Return sample instances. They come from the version's details; no host is called."""
         _, version = self._store.version_listed(project, model_id, version_id)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,20 @@ from ..errors import BadOutputsError, ModelRunError, ServingError
 from ..loaders.base import InstanceModel, Model, TensorModel
 from .json_documents import read_object, write
 from .responses import Answer, error_answer
-from .tensors import TensorRequest, columns, instances_of, numeric_input, takes_text, tensor_request, tensors_of
+from .tensors import (
+    TensorRequest,
+    check_count,
+    columns,
+    empty_outputs,
+    instances_of,
+    numeric_input,
+    takes_text,
+    tensor_request,
+    tensors_of,
+)
+
+if TYPE_CHECKING:
+    from ..loaders.base import Array
 
 
 class PredictorRequest(Protocol):
@@ -28,8 +42,8 @@ class PredictorRequest(Protocol):
         """Requests with equal keys can share a batch."""
 
 
-class Predictor(Protocol):
-    """Serves one model. `read` is thread-safe; `run` is not."""
+class RequestCodec(Protocol):
+    """Serves the requests of one protocol with one model. `read` is thread-safe; `run` is not."""
 
     def read(self, body: bytes) -> Any:
         """Parse a body to a `PredictorRequest`. Raises `InvalidInputsError` if the model does not accept it."""
@@ -39,6 +53,10 @@ class Predictor(Protocol):
 
         A `ServingError` applies to all of them.
         """
+
+
+class Predictor(RequestCodec, Protocol):
+    """Serves one model by ml v1's requests."""
 
     def outputs(self, requests: Sequence[Any]) -> Mapping[str, NDArray[Any]]:
         """Like `run`, but returns arrays by name, with one row for each instance of all requests."""
@@ -56,7 +74,7 @@ class Predictor(Protocol):
         """Like `run`, but returns one prediction per instance of all requests, not yet written as JSON."""
 
 
-def predictor(model: Model) -> Predictor:
+def predictor(model: Model) -> TensorPredictor | InstancePredictor:
     return TensorPredictor(model) if isinstance(model, TensorModel) else InstancePredictor(model)
 
 
@@ -73,6 +91,7 @@ class TensorPredictor:
 
     def __init__(self, model: TensorModel) -> None:
         self._model = model
+        self.signatures = model.signatures
         self._numeric_input = numeric_input(model.signatures)
 
     def read(self, body: bytes) -> TensorRequest:
@@ -80,7 +99,7 @@ class TensorPredictor:
         return request if request is not None else tensor_request(body, self._model.signatures)
 
     def run(self, requests: Sequence[TensorRequest]) -> list[bytes]:
-        return _split_responses(requests, self.predictions(requests))
+        return _responses(requests, self.predictions(requests))
 
     def takes_text(self, signature: str) -> bool:
         return takes_text(signature, self._model.signatures)
@@ -99,8 +118,27 @@ class TensorPredictor:
         values = columns(self.outputs(requests), count)
         return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
 
+    def split_outputs(self, requests: Sequence[TensorRequest]) -> list[dict[str, Array]]:
+        """The outputs for each request, from one run of the model.
+
+        Raises `BadOutputsError` if those of several requests cannot be told apart by their first dimension.
+        """
+        outputs = self.outputs(requests)
+        if len(requests) == 1:
+            return [outputs]
+        count = sum(request.count for request in requests)
+        for alias, array in outputs.items():
+            check_count(array, alias, count)
+        ends = list(accumulate(request.count for request in requests))
+        return [
+            {alias: array[end - request.count : end] for alias, array in outputs.items()}
+            for request, end in zip(requests, ends, strict=True)
+        ]
+
     def outputs(self, requests: Sequence[TensorRequest]) -> dict[str, NDArray[Any]]:
         first = requests[0]
+        if not any(request.count for request in requests):
+            return empty_outputs(self.signatures[first.signature])
         inputs = first.inputs
         if len(requests) > 1:
             inputs = {name: np.concatenate([request.inputs[name] for request in requests]) for name in inputs}
@@ -112,15 +150,19 @@ class TensorPredictor:
             raise ModelRunError(f"Exception during running the graph: {exc or type(exc).__name__}") from exc
 
 
-def _split_responses(requests: Sequence[PredictorRequest], predictions: list[Any]) -> list[bytes]:
-    """The response to each request, from the predictions for all of them."""
+def split_predictions(requests: Sequence[PredictorRequest], predictions: list[Any]) -> list[list[Any]]:
+    """The predictions for each request, from those for all of them."""
     if len(requests) == 1:
-        return [write({"predictions": predictions})]
-    responses, offset = [], 0
+        return [predictions]
+    parts, offset = [], 0
     for request in requests:
-        responses.append(write({"predictions": predictions[offset : offset + request.count]}))
+        parts.append(predictions[offset : offset + request.count])
         offset += request.count
-    return responses
+    return parts
+
+
+def _responses(requests: Sequence[PredictorRequest], predictions: list[Any]) -> list[bytes]:
+    return [write({"predictions": part}) for part in split_predictions(requests, predictions)]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -144,18 +186,20 @@ class InstancePredictor:
         document = read_object(body)
         instances = instances_of(document)
         others = {name: value for name, value in document.items() if name != "instances"}
-        key = write(others) if self._model.merges else object()
-        return InstanceRequest(instances=instances, others=others, key=key)
+        return InstanceRequest(instances=instances, others=others, key=self._key(others))
+
+    def _key(self, others: dict[str, Any]) -> object:
+        return write(others) if self._model.merges else object()
 
     def run(self, requests: Sequence[InstanceRequest]) -> list[bytes]:
-        return _split_responses(requests, self.predictions(requests))
+        return _responses(requests, self.predictions(requests))
 
     def takes_text(self, signature: str) -> bool:
         return False
 
     def request(self, instances: list[Any], signature: str) -> InstanceRequest:
         others = {"signature_name": signature} if signature else {}
-        return InstanceRequest(instances=instances, others=others, key=object())
+        return InstanceRequest(instances=instances, others=others, key=self._key(others))
 
     def read_lines(self, lines: Sequence[bytes], signature: str) -> None:
         return None

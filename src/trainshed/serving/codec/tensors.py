@@ -109,23 +109,62 @@ def tensors_of(instances: list[Any], signature_name: object, signatures: Mapping
 
     Raises `InvalidInputsError` if they do not match.
     """
-    name = _signature_name(signature_name, signatures)
+    name = resolve_signature(signature_name, signatures)
     signature = signatures[name]
     inputs = {
-        alias: _array(column, alias, signature.inputs[alias])
+        alias: read_array(column, alias, signature.inputs[alias])
         for alias, column in _columns(instances, signature.inputs).items()
     }
     key = (name, *(array.shape[1:] for array in inputs.values())) if signature.batched else object()
     return TensorRequest(signature=name, inputs=inputs, count=len(instances), key=key)
 
 
+def tensors_of_columns(inputs: Any, signature_name: object, signatures: Mapping[str, Signature]) -> TensorRequest:
+    """Convert one value for each input, by name; for the only input of a signature, also without its name.
+
+    Inputs need not have the same first dimension. If they do, it counts the instances. Raises `InvalidInputsError` if
+    they do not match.
+    """
+    name = resolve_signature(signature_name, signatures)
+    tensors = signatures[name].inputs
+    if len(tensors) == 1:
+        (alias,) = tensors
+        values = {alias: _single_input_value(inputs, alias, tensors[alias])}
+    elif type(inputs) is not dict:
+        raise InvalidInputsError(f"The inputs must be an object with a value for each of {', '.join(tensors)}.")
+    else:
+        values = inputs
+    if values.keys() != tensors.keys():
+        _explain_names(values, tensors)
+    arrays = {alias: _read_tensor(values[alias], alias, tensor) for alias, tensor in tensors.items()}
+    return request_of(name, arrays, signatures[name])
+
+
+def request_of(name: str, arrays: dict[str, Array], signature: Signature) -> TensorRequest:
+    """A request of whole tensors that match the signature."""
+    counts = {array.shape[:1] for array in arrays.values()}
+    if not signature.batched or len(counts) != 1:
+        return TensorRequest(signature=name, inputs=arrays, count=1, key=object())
+    key = (name, *(array.shape[1:] for array in arrays.values()))
+    return TensorRequest(signature=name, inputs=arrays, count=next(iter(counts))[0], key=key)
+
+
+def _read_tensor(value: Any, alias: str, tensor: Tensor) -> Array:
+    if tensor.shape == () or (tensor.shape is None and type(value) is not list):
+        return read_array([value], alias, Tensor(dtype=tensor.dtype, shape=(1,))).reshape(())
+    if type(value) is not list:
+        raise InvalidInputsError(f'Input mismatch: input "{alias}" takes a list, but {_describe(value)} came.')
+    return read_array(value, alias, tensor)
+
+
 def takes_text(signature_name: object, signatures: Mapping[str, Signature]) -> bool:
     """Whether the signature has one input, of strings. Then a line of text is an instance by itself."""
-    inputs = signatures[_signature_name(signature_name, signatures)].inputs
+    inputs = signatures[resolve_signature(signature_name, signatures)].inputs
     return [tensor.dtype for tensor in inputs.values()] == [STRING]
 
 
-def _signature_name(name: object, signatures: Mapping[str, Signature]) -> str:
+def resolve_signature(name: object, signatures: Mapping[str, Signature]) -> str:
+    """The name of the signature that a request means. Raises `InvalidInputsError` if the model does not have it."""
     if name is None or name == "":
         return next(iter(signatures)) if len(signatures) == 1 else _check_signature(DEFAULT, signatures)
     if not isinstance(name, str):
@@ -179,7 +218,8 @@ def _single_input_value(instance: Any, alias: str, tensor: Tensor) -> Any:
     return instance[alias]
 
 
-def _array(values: list[Any], alias: str, tensor: Tensor) -> Array:
+def read_array(values: list[Any], alias: str, tensor: Tensor) -> Array:
+    """Convert JSON values for an input. Raises `InvalidInputsError` if they do not match it."""
     if tensor.dtype == STRING:
         array = _strings(values, alias)
     else:
@@ -187,7 +227,7 @@ def _array(values: list[Any], alias: str, tensor: Tensor) -> Array:
         if packed is not None:
             return packed
         array = _numbers(values, alias, tensor)
-    if not _matches_shape(array.shape, tensor.shape):
+    if not matches_shape(array.shape, tensor.shape):
         raise InvalidInputsError(_shape_mismatch(values, array.shape, alias, tensor))
     return array
 
@@ -232,10 +272,10 @@ def _numbers(values: list[Any], alias: str, tensor: Tensor) -> Array:
         raise InvalidInputsError(
             f'Input mismatch: input "{alias}" takes {tensor.dtype}, but {_first_mismatch(values, dtype.kind)} came.'
         )
-    return _cast(raw, dtype, alias)
+    return cast(raw, dtype, alias)
 
 
-def _cast(raw: Any, dtype: np.dtype[Any], alias: str) -> Array:
+def cast(raw: Any, dtype: np.dtype[Any], alias: str) -> Array:
     """The same numbers in another dtype. Raises `InvalidInputsError` if that dtype cannot represent them."""
     try:
         with np.errstate(over="raise", invalid="raise"):
@@ -283,7 +323,7 @@ def _shape(values: Any) -> tuple[int, ...] | None:
     return None if any(type(item) is list for item in level) else tuple(sizes)
 
 
-def _matches_shape(shape: Sequence[int], expected: Sequence[int] | None) -> bool:
+def matches_shape(shape: Sequence[int], expected: Sequence[int] | None) -> bool:
     return expected is None or (
         len(shape) == len(expected) and all(size in (-1, actual) for size, actual in zip(expected, shape, strict=True))
     )
@@ -295,21 +335,21 @@ def _shape_mismatch(values: list[Any], shape: Sequence[int] | None, alias: str, 
         expected_shape = tensor.shape[1:]
         for index, value in enumerate(values):
             actual = _shape(value)
-            if actual is None or not _matches_shape(actual, expected_shape):
+            if actual is None or not matches_shape(actual, expected_shape):
                 problem = (
-                    f"has shape {_format_shape(actual)}" if actual is not None else "has lists of different lengths"
+                    f"has shape {format_shape(actual)}" if actual is not None else "has lists of different lengths"
                 )
-                expected = f'input "{alias}" takes values of shape {_format_shape(expected_shape)}'
+                expected = f'input "{alias}" takes values of shape {format_shape(expected_shape)}'
                 return f"Input mismatch: {expected}, but instance {index} {problem}."
     if shape is None:
         return f'Input mismatch: the values for input "{alias}" have different shapes.'
     return (
-        f'Input mismatch: input "{alias}" takes shape {_format_shape(tensor.shape or ())}, '
-        f"but {_format_shape(shape)} came."
+        f'Input mismatch: input "{alias}" takes shape {format_shape(tensor.shape or ())}, '
+        f"but {format_shape(shape)} came."
     )
 
 
-def _format_shape(shape: Sequence[int]) -> str:
+def format_shape(shape: Sequence[int]) -> str:
     return "[" + ", ".join("any" if size < 0 else str(size) for size in shape) + "]"
 
 
@@ -341,23 +381,39 @@ def _describe(value: Any) -> str:
 
 def columns(outputs: Mapping[str, Array], count: int) -> dict[str, list[Any]]:
     """The values of each output in JSON form, one per instance. Raises `BadOutputsError` if the counts differ."""
-    return {alias: _column(array, alias, count) for alias, array in outputs.items()}
+    for alias, array in outputs.items():
+        check_count(array, alias, count)
+    return {alias: json_values(array, alias) for alias, array in outputs.items()}
 
 
-def _column(array: Array, alias: str, count: int) -> list[Any]:
+def check_count(array: Array, alias: str, count: int) -> None:
+    """Raises `BadOutputsError` unless the output has one value for each of `count` instances."""
     if array.ndim == 0 or len(array) != count:
         raise BadOutputsError(
-            f'Output "{alias}" has shape {_format_shape(array.shape)} for {count} instances: every output must have '
+            f'Output "{alias}" has shape {format_shape(array.shape)} for {count} instances: every output must have '
             f"one value for each instance."
         )
+
+
+def empty_outputs(signature: Signature) -> dict[str, Array]:
+    """The outputs for no instances."""
+    return {alias: _empty(tensor) for alias, tensor in signature.outputs.items()}
+
+
+def _empty(tensor: Tensor) -> Array:
+    names = {STRING: "object", "bfloat16": "float32"}
+    return np.empty((0, *(max(size, 0) for size in (tensor.shape or (0,))[1:])), names.get(tensor.dtype, tensor.dtype))
+
+
+def json_values(array: Array, alias: str) -> Any:
+    """The values of an output in JSON form, as nested lists. Raises `BadOutputsError` if they have none."""
     if array.dtype.kind in "OSU":
-        return [_text(value, alias) for value in array.tolist()]
+        return _text(array.tolist(), alias)
     if array.dtype.kind == "c":
         raise BadOutputsError(f'Output "{alias}" is of {array.dtype.name}, which JSON has no form for.')
     if array.dtype.kind not in "biuf":  # bfloat16, which NumPy does not have
         array = array.astype(np.float32)
-    values: list[Any] = array.tolist()
-    return values
+    return array.tolist()
 
 
 def _text(value: Any, alias: str) -> Any:

@@ -29,6 +29,15 @@ from .upstream import JSON, UPSTREAM_ERRORS, Upstream, as_answer
 
 _REMOVE_TIMEOUT_S = 20.0
 MAX_CONCURRENT_REQUESTS = 32  #: in-flight requests to a container
+_FORWARDED = (
+    FrameKind.PREDICT,
+    FrameKind.RAW,
+    FrameKind.TF_SERVING,
+)  #: kinds whose bodies go to the container unchanged
+_NO_INFER = (
+    "This version is a custom container, which gets no requests of the Open Inference Protocol. Send predict, or "
+    "rawPredict with what the container understands."
+)
 _NO_EXPLANATIONS = (
     "This version is a custom container, and those have no explanations. Let the container answer them with its "
     "predictions."
@@ -182,7 +191,9 @@ class ContainerHost:
         """Enqueue a request. Returns an error response if it is rejected."""
         if kind == FrameKind.EXPLAIN:
             return error_answer(InvalidInputsError(_NO_EXPLANATIONS))
-        if kind not in (FrameKind.PREDICT, FrameKind.RAW):
+        if kind == FrameKind.INFER:
+            return error_answer(InvalidInputsError(_NO_INFER))
+        if kind not in _FORWARDED:
             return error_answer(InvalidInputsError(f"There are no requests of kind {kind} to a container."))
         content_type = JSON
         if kind == FrameKind.RAW:

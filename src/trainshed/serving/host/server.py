@@ -17,8 +17,10 @@ from typing import IO, Any
 import orjson
 
 from ..codec.json_documents import write
-from ..codec.predictors import predictor
+from ..codec.open_inference import InferCodec
+from ..codec.predictors import Predictor, RequestCodec, predictor
 from ..codec.responses import QUEUE_FULL, Answer, error_answer
+from ..codec.tf_serving import TfServingCodec
 from ..errors import InvalidInputsError, ServingError
 from ..explain.explainer import Explainer, explainer
 from ..frames import BadFrameError, FrameKind, pack_raw, unpack_raw
@@ -39,7 +41,8 @@ class Host:
     def __init__(self, spec: ServingSpec, model: Model) -> None:
         """Warm the model up. Raises what the model raises, or `LoaderError` if it can't be explained."""
         self._model = model
-        self._predictor = predictor(model)
+        model_predictor = predictor(model)
+        self._predictor: Predictor = model_predictor
         self._explainer: Explainer | None = None
         if spec.explanation:
             self._explainer = explainer(spec.explanation, model, spec.model_dir)
@@ -55,6 +58,11 @@ class Host:
         self._listener = ConnectionListener(
             self._handle_frame, self._batcher.cancel, body_limit=spec.body_limit, secret=spec.secret
         )
+        self._codecs: dict[int, _BatchedCodec] = {
+            FrameKind.PREDICT: _BatchedCodec(self._predictor),
+            FrameKind.TF_SERVING: _BatchedCodec(TfServingCodec(model_predictor)),
+            FrameKind.INFER: _BatchedCodec(InferCodec(model_predictor, model=spec.model, version=spec.version)),
+        }
         self._handlers: dict[int, Callable[[bytes], Answer]] = {
             FrameKind.EXPLAIN: self._explain,
             FrameKind.RAW: self._raw,
@@ -83,12 +91,12 @@ class Host:
         """Answer or enqueue the request of a frame. Never waits for the model."""
         self._memory_trimmer.add(len(body))
         try:
-            if kind == FrameKind.PREDICT:
+            if (codec := self._codecs.get(kind)) is not None:
                 if self._batcher.full():
                     connection.send([(request_id, QUEUE_FULL)])
                     return
-                request = self._predictor.read(body)
-                self._batcher.enqueue(PendingRequest(connection, request_id, self._predict, request, request.count))
+                request = codec.read(body)
+                self._batcher.enqueue(PendingRequest(connection, request_id, codec.run, request, request.count))
             elif kind == FrameKind.CANCEL:
                 self._batcher.cancel(connection, request_id)
             elif kind == FrameKind.STATS:
@@ -109,9 +117,6 @@ class Host:
             connection.send([(request_id, QUEUE_FULL)])
             return
         self._batcher.enqueue(PendingRequest(connection, request_id, _one_by_one(handler), body))
-
-    def _predict(self, requests: list[Any]) -> Sequence[Answer]:
-        return [(200, response) for response in self._predictor.run(requests)]
 
     def _explain(self, body: bytes) -> Answer:
         if self._explainer is None:
@@ -136,6 +141,17 @@ class Host:
         if not isinstance(self._model, TensorModel):
             raise InvalidInputsError(f"There is nothing to compare {self._model.detail} with.")
         return 200, write(compare(self._model, read(reference)).as_json())
+
+
+class _BatchedCodec:
+    """The codec of one kind of requests that share batches."""
+
+    def __init__(self, codec: RequestCodec) -> None:
+        self.read = codec.read
+        self._run = codec.run
+
+    def run(self, requests: list[Any]) -> Sequence[Answer]:
+        return [(200, response) for response in self._run(requests)]
 
 
 def _one_by_one(handler: Callable[[bytes], Answer]) -> Run:

@@ -89,3 +89,21 @@ class Weighing:
 
     def scores(self, rows: NDArray[Any]) -> NDArray[np.float64]:
         return np.asarray(rows @ self.weights, np.float64).reshape(-1, 1)
+
+
+class Mirror:
+    """Returns its input. It has a signature for each type of numbers, with the type's name."""
+
+    detail = "NumPy"
+    signatures: Mapping[str, Signature] = {
+        dtype: Signature(
+            inputs={dtype: Tensor(dtype=dtype, shape=(-1, 3))}, outputs={dtype: Tensor(dtype=dtype, shape=(-1, 3))}
+        )
+        for dtype in (
+            *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+            *("float16", "float32", "float64"),
+        )
+    }
+
+    def run(self, signature: str, inputs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        return dict(inputs)

@@ -1,0 +1,1 @@
+"""Routes of other model servers' protocols. Each has errors of its own form."""

@@ -1,0 +1,103 @@
+"""The Open Inference Protocol V2 below /v1/projects/PROJECT/v2, for clients of Triton, KServe and MLServer."""
+
+from __future__ import annotations
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from trainshed import __version__
+from trainshed.api.http.predictions import json_prediction, remember, send_prediction
+from trainshed.api.http.request import project, services
+from trainshed.api.http.responses import json_response
+from trainshed.api.http.routing import Handler, ProjectScope, Route
+from trainshed.domain.iam import Access
+from trainshed.errors import UnavailableError
+from trainshed.gateway.gateway import Answer, FrameKind, unpack_infer
+from trainshed.gateway.protocols import open_inference as words
+from trainshed.gateway.protocols.tf_serving import is_available
+from trainshed.gateway.protocols.wire_forms import plain_error
+from trainshed.gateway.routes import PredictTarget, VersionRoute
+
+_SERVER = "/v1/projects/{project}/v2"
+_MODEL = f"{_SERVER}/models/{{model}}"
+_VERSION = f"{_MODEL}/versions/{{version}}"
+
+
+async def server_metadata(request: Request) -> Response:
+    return json_response(words.server_metadata(__version__))
+
+
+async def live(request: Request) -> Response:
+    return json_response({"live": True})
+
+
+async def ready(request: Request) -> Response:
+    return json_response({"ready": True})
+
+
+async def model_metadata(request: Request) -> Response:
+    route = _route_of(request)
+    model = services(request).predictions.model(route.project, route.model)
+    signatures = await run_in_threadpool(
+        services(request).versions.signatures, route.project, route.model, route.version
+    )
+    return json_response(words.model_metadata(model, signatures))
+
+
+async def model_ready(request: Request) -> Response:
+    route = _route_of(request)
+    if not is_available(route):
+        raise UnavailableError(route.reason or f"Version {route.version} of model {route.model} is not ready.")
+    return json_response({"name": route.model, "ready": True})
+
+
+async def infer(request: Request) -> Response:
+    params = request.path_params
+    target = PredictTarget(
+        project=project(request), model=params["model"], version=params.get("version", ""), kind=FrameKind.INFER
+    )
+    answer = await send_prediction(request, target, head=words.request_head(request.scope["headers"]))
+    remember(request, target)
+    return _infer_response(answer)
+
+
+def _infer_response(answer: Answer | None) -> Response:
+    if answer is None or answer[0] != 200:
+        return json_prediction(answer)
+    length, body = unpack_infer(answer[1])
+    if not length:
+        return Response(bytes(body), media_type="application/json")
+    return Response(bytes(body), headers={words.JSON_LENGTH_HEADER: str(length)}, media_type="application/octet-stream")
+
+
+def _route_of(request: Request) -> VersionRoute:
+    params = request.path_params
+    return services(request).predictions.version(project(request), params["model"], params.get("version", ""))
+
+
+def _route(method: str, path: str, handler: Handler) -> Route:
+    return Route(
+        method=method,
+        path=path,
+        access=Access.PREDICT,
+        scope=ProjectScope.PATH,
+        handler=handler,
+        error_form=plain_error,
+    )
+
+
+ROUTES = (
+    _route("GET", _SERVER, server_metadata),
+    _route("GET", f"{_SERVER}/health/live", live),
+    _route("GET", f"{_SERVER}/health/ready", ready),
+    *(
+        _route(method, f"{path}{rest}", handler)
+        for path in (_MODEL, _VERSION)
+        for method, rest, handler in (
+            ("GET", "", model_metadata),
+            ("GET", "/ready", model_ready),
+            ("POST", "/infer", infer),
+        )
+    ),
+)
