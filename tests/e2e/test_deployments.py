@@ -64,7 +64,7 @@ def test_an_ordinary_network_with_convolutions_is_batched_unless_it_is_to_be_exa
     assert invariance["message"].startswith("Requests are batched: 65 rows")
     exact = deployer.deploy("cnn_exact", uri, servingOptions={"batching": "EXACT"})
     assert exact["version"]["servingOptions"] == {"batching": "EXACT"}
-    assert exact["batching"] == (invariance["difference"] == 0)
+    assert exact["batching"] == (exact["invariance"]["difference"] == 0)
     single = deployer.deploy("cnn_single", uri, servingOptions={"batching": "OFF"})
     assert not single["batching"]
     assert single["invariance"]["message"] == "Requests are not batched: the version asks for that."
