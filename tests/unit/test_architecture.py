@@ -120,7 +120,7 @@ INDEPENDENT = ("api/http", "cli/toolkit", "node/process", "node/archives")
 ROUTES = ("api/ml", "api/storage", "api/native", "api/console", "api/protocols", "api/discovery")
 
 #: The sdk's classes mean the same things as the domain's, seen from outside, and are public.
-PUBLIC_TWICE = {"Job", "Jobs", "Model", "Models", "Version", "Bucket", "Buckets"}
+PUBLIC_TWICE = {"Job", "Jobs", "Model", "Models", "Version", "Bucket", "Buckets", "Study", "Studies"}
 
 MAX_MODULES = 16  #: in one package
 MAX_LINES = 450  #: of one module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
@@ -14,8 +15,13 @@ from typing import Any
 import psutil
 import pytest
 import sqlalchemy as sa
+from click.testing import CliRunner
 from google.oauth2.credentials import Credentials
 
+import trainshed
+from trainshed.cli import main
+from trainshed.errors import InvalidArgumentError, NotFoundError
+from trainshed.sdk.studies import ParameterRange
 from trainshed.store.database import Database
 from trainshed.testing.processes.servers import Caller, RunningServer
 
@@ -305,6 +311,56 @@ def test_what_is_wrong_is_named(api: tuple[Any, Any], server: RunningServer) -> 
     call = Caller(server.url)
     assert call("POST", f"/v1/{study}/trials/none:stop", token=server.token)[0] == 404
     assert call("GET", f"/v1/{PARENT}/operations/none", token=server.token)[0] == 404
+
+
+def test_the_python_client_asks_and_tells(server: RunningServer) -> None:
+    with trainshed.connect(server.url, token=server.token, project=PROJECT) as ty:
+        space: dict[str, ParameterRange] = {
+            "rate": (1e-4, 1.0, "log"),
+            "units": (1, 64),
+            "batch": [32, 64.5],
+            "kind": ["cnn", "mlp"],
+        }
+        study = ty.studies.create("asked", space, minimize="loss")
+        assert study.best is None and study.rows() == []
+        for number in range(1, 6):
+            trial = study.ask()
+            assert study.ask() == trial and trial.number == number
+            study.tell(trial, None if number == 2 else abs(trial["units"] - 20))
+        own = study.try_next({"rate": 0.5, "units": 20, "batch": 32.0, "kind": "mlp"})
+        trial = ty.studies.get("asked").ask()
+        assert (trial.number, trial.values) == (own.number, own.values)
+        assert study.tell(trial.number, {"loss": 0.0}).metrics == {"loss": 0.0}
+        best = study.best
+        assert best is not None and best.number == trial.number
+        rows = study.rows()
+        assert [row["trial"] for row in rows] == [1, 2, 3, 4, 5, 6] and "loss" not in rows[1]
+        assert "<table" in study._repr_html_()
+        assert "asked" in [each.name for each in ty.studies.list()]
+        study.delete()
+        with pytest.raises(NotFoundError):
+            ty.studies.get("asked")
+        with pytest.raises(InvalidArgumentError):
+            ty.studies.create("odd", {"rate": (0.0, 1.0, "cubic")})
+
+
+def test_the_command_line_shows_studies(server: RunningServer, api: tuple[Any, Any]) -> None:
+    studies, _ = api
+    study = create(studies, "shown")
+    [trial] = suggest(studies, study)
+    studies.trials().complete(name=trial["name"], body=final(accuracy=0.5)).execute()
+
+    def run(*words: str) -> str:
+        environment = {"TRAINSHED_HOME": str(server.home), "TRAINSHED_PROJECT": PROJECT}
+        result = CliRunner().invoke(main, ["studies", *words], prog_name="trainshed", env=environment)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    assert study in [each["name"] for each in json.loads(run("list", "--format", "json"))]
+    assert json.loads(run("describe", "shown", "--format", "json"))["studyConfig"]["metrics"] == [ACCURACY]
+    assert "rate=0.01 units=33" in run("trials", "shown") and "accuracy=0.5" in run("trials", "shown")
+    run("delete", "shown", "--quiet")
+    assert refusal(studies.get(name=study))[0] == 404
 
 
 def test_eight_clients_share_a_study(server: RunningServer) -> None:

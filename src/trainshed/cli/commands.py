@@ -64,6 +64,13 @@ OPERATIONS: dict[str, tuple[Any, str]] = {
     "cancel": ("models.operations:cancel", "Cancel an operation."),
 }
 
+STUDIES: dict[str, tuple[Any, str]] = {
+    "list": ("studies.commands:list_", "List studies, the newest first."),
+    "describe": ("studies.commands:describe", "Show one study."),
+    "trials": ("studies.commands:trials", "List the trials of a study."),
+    "delete": ("studies.commands:delete", "Delete a study with its trials."),
+}
+
 ML: dict[str, tuple[Any, str]] = {
     "jobs": (JOBS, "Submit, watch and cancel jobs."),
     "models": (MODELS, "Create models, and say which version answers."),
@@ -91,6 +98,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
     "console": ("server.console:console", "Open the console in a browser, signed in."),
     "demo": ("workspace.demo:demo", "Train and deploy a model, and predict, on a separate server."),
     **ML,
+    "studies": (STUDIES, "Look at studies, and delete them."),
     "buckets": ("buckets.commands:buckets", "Make buckets and copy files in and out."),
     "runtimes": (
         {

@@ -6,8 +6,10 @@ from trainshed.sdk.models import Model, Models, Version
 from trainshed.sdk.predictions import Predictions
 from trainshed.sdk.records import Export, LogLine, Metrics, Point, Progress
 from trainshed.sdk.session import Trainshed, connect
+from trainshed.sdk.studies import AskedTrial, Studies, Study
 
 __all__ = [
+    "AskedTrial",
     "Bucket",
     "Buckets",
     "Export",
@@ -21,6 +23,8 @@ __all__ = [
     "Predictions",
     "Progress",
     "StoredObject",
+    "Studies",
+    "Study",
     "Trainshed",
     "Version",
     "connect",

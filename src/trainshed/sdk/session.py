@@ -1,4 +1,4 @@
-"""The connection: one project of one server, and its jobs, models and buckets."""
+"""The connection: one project of one server, and its jobs, models, studies and buckets."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from trainshed.domain import names
 from trainshed.sdk.buckets import Buckets
 from trainshed.sdk.jobs import Jobs
 from trainshed.sdk.models import Models
+from trainshed.sdk.studies import Studies
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class Trainshed:
     def models(self) -> Models:
         """The project's models: deploy exports, get predictions."""
         return Models(self)
+
+    @property
+    def studies(self) -> Studies:
+        """The project's studies: ask for trials, tell what came of them."""
+        return Studies(self)
 
     @property
     def buckets(self) -> Buckets:
