@@ -24,8 +24,14 @@ class StopSignal:
     """SIGTERM as a file descriptor to wait for. It interrupts nothing."""
 
     def __init__(self) -> None:
-        """Install the handler of SIGTERM."""
-        self._reader, self._writer = os.pipe()
+        """Install the handler of SIGTERM.
+
+        The descriptor is written to by the interpreter itself, in whichever thread the signal arrives: handlers run in
+        the main thread alone, which may be waiting for this very descriptor.
+        """
+        self._reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._on_signal)
 
     def fileno(self) -> int:
@@ -38,7 +44,6 @@ class StopSignal:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_IGN)  # the first signal is enough
-        os.write(self._writer, b".")
 
 
 def redirect_stdout() -> int:

@@ -85,8 +85,15 @@ class RunningHost:
         (self.folder / "go").touch()
 
     def ended(self) -> int:
-        """Wait for the exit. Returns the exit status."""
-        return self.process.wait(_TIMEOUT_S)
+        """Wait for the exit. Returns the exit status. Fails with the stacks of a host that does not exit."""
+        try:
+            return self.process.wait(_TIMEOUT_S)
+        except subprocess.TimeoutExpired as exc:
+            tool = Path(sys.executable).with_name("py-spy")
+            stacks = subprocess.run(
+                [tool, "dump", "--pid", str(self.process.pid)], capture_output=True, text=True, check=False
+            )
+            raise AssertionError(f"still running:\n{stacks.stdout}{stacks.stderr}\n{self.log.read_text()}") from exc
 
     def close(self) -> None:
         self.process.kill()
