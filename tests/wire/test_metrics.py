@@ -38,8 +38,9 @@ def values(family: Metric, name: str) -> Iterator[tuple[dict[str, str], float]]:
 
 
 @pytest.fixture(scope="module")
-def families(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Metric]:
+def families(framework_server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Metric]:
     """The metrics after three requests to a version, one of which it fails."""
+    server = framework_server
     deployer = Deployer(server, PROJECT, tmp_path_factory.mktemp("scratch"))
     deployer.deploy_routine("v1", answer="[1 / each for each in instances]")
     caller = Caller(server.url)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from trainshed.attempts.event_files import EventFiles, EventFolder, Scalar, open_below
-from trainshed.domain.tuning.trial import MAX_TAGS, Measurement, TrialOutcome, thinned
+from trainshed.domain.tuning.trial import MAX_TAGS, TrialMeasurement, TrialOutcome, thinned
 
 HYPERTUNE_FOLDER = "hypertune"  #: in an attempt's working folder, with a folder for each replica
 HYPERTUNE_FILE = "output.metrics"
@@ -66,7 +66,7 @@ class TrialMetrics:
         """What the trial has reported so far."""
         name, source = self._preferred()
         ordered = [(time_us, step, value) for (time_us, step), value in sorted(source.values.items())]
-        finite = [Measurement(*each) for each in ordered if math.isfinite(each[2])]
+        finite = [TrialMeasurement(*each) for each in ordered if math.isfinite(each[2])]
         return TrialOutcome(
             measurements=thinned(finite),
             source=name,

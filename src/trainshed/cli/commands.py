@@ -68,7 +68,7 @@ STUDIES: dict[str, tuple[Any, str]] = {
     "list": ("studies.commands:list_", "List studies, the newest first."),
     "describe": ("studies.commands:describe", "Show one study."),
     "trials": ("studies.commands:trials", "List the trials of a study."),
-    "delete": ("studies.commands:delete", "Delete a study with its trials."),
+    "delete": ("studies.commands:delete", "Delete a study with all of its trials."),
 }
 
 ML: dict[str, tuple[Any, str]] = {

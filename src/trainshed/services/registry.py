@@ -23,7 +23,7 @@ from trainshed.services.jobs.search import JobSearch
 from trainshed.services.jobs.tuning import TuningJobs
 from trainshed.services.logs.audit_entries import AuditedLogEntries
 from trainshed.services.logs.pages import LogPages
-from trainshed.services.logs.writes import LogWriter
+from trainshed.services.logs.writes import LogEntryWriter
 from trainshed.services.metrics import ServerMetrics
 from trainshed.services.models.models import Models
 from trainshed.services.models.replays import Replays
@@ -66,7 +66,7 @@ class Services:
     predictions: PredictionGateway
     replays: Replays
     logs: AuditedLogEntries
-    log_writer: LogWriter
+    log_writer: LogEntryWriter
     log_pages: LogPages
     buckets: Buckets
     objects: Objects

@@ -63,7 +63,7 @@ from trainshed.services.jobs.tuning import TuningJobs
 from trainshed.services.logs.audit_entries import AuditedLogEntries
 from trainshed.services.logs.entries import LogEntries
 from trainshed.services.logs.pages import LogPages
-from trainshed.services.logs.writes import LogWriter
+from trainshed.services.logs.writes import LogEntryWriter
 from trainshed.services.metrics import MetricSources, ServerMetrics
 from trainshed.services.models.models import Models
 from trainshed.services.models.replays import LoggedRequests, Replays
@@ -320,7 +320,7 @@ def _build_services(
         predictions=serving_plane.gateway,
         replays=Replays(serving_plane.routes, serving_plane.gateway, serving_plane.logged_requests),
         logs=AuditedLogEntries(LogEntries(core.jobs, core.home), audit),
-        log_writer=LogWriter(core.jobs, core.home),
+        log_writer=LogEntryWriter(core.jobs, core.home),
         log_pages=LogPages(core.jobs, core.home),
         buckets=core.buckets,
         objects=core.objects,

@@ -33,7 +33,7 @@ def test_every_role_has_a_row_and_nobody_has_what_is_public() -> None:
     assert set(Access) - {Access.PUBLIC} == GRANTS[Role.OWNER]
 
 
-def test_the_token_of_a_job_changes_nothing_but_objects_and_its_log() -> None:
+def test_the_token_of_a_job_changes_nothing_but_objects_studies_and_its_log() -> None:
     job = next(identity for identity in IDENTITIES if identity.role is Role.JOB)
     changes = {
         route.access
@@ -41,7 +41,8 @@ def test_the_token_of_a_job_changes_nothing_but_objects_and_its_log() -> None:
         if route.method != "GET" and outcome(route, job) in (AccessOutcome.YES, AccessOutcome.OWN)
     }
     objects = {Access.READ_OBJECTS, Access.WRITE_OBJECTS}  # a batch is a POST that reads
-    assert changes <= {*objects, Access.PREDICT, Access.WRITE_LOG}
+    studies = {Access.READ_STUDIES, Access.WRITE_STUDIES, Access.RUN_TRIALS}
+    assert changes <= {*objects, *studies, Access.PREDICT, Access.WRITE_LOG}
 
 
 def test_a_route_that_belongs_to_a_job_or_version_names_it() -> None:

@@ -32,6 +32,7 @@ from trainshed.connections import Connections
 from trainshed.gateway.gateway import PredictionGateway
 from trainshed.gateway.routes import PredictTarget
 from trainshed.services.registry import Services
+from trainshed.serving.frames import FrameKind
 
 FAST_PATH = FastPath(cast(Services, None), authentication=True, body_limit=0)
 
@@ -108,7 +109,10 @@ def test_every_undocumented_name_is_there(monkeypatch: pytest.MonkeyPatch) -> No
             absent += [f"server.{name}" for name in uvicorn_adapter.SERVER_NAMES if not _has(served, name)]
             absent += [f"cycle.{name}" for name in uvicorn_adapter.CYCLE_NAMES if not _has(protocol.cycle, name)]
             exchange = FastPathExchange(
-                protocol, cast(PredictionGateway, None), cast(PredictTarget, None), keep_alive=True
+                protocol,
+                cast(PredictionGateway, None),
+                PredictTarget(project="p", model="m", kind=FrameKind.PREDICT),
+                keep_alive=True,
             )
             absent += [f"exchange.{name}" for name in uvicorn_adapter.CYCLE_NAMES if not _has(exchange, name)]
             assert absent == []

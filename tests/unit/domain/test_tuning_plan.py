@@ -13,7 +13,7 @@ from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training, check_training
 from trainshed.domain.tuning.plan import Become, CancelTrials, StartTrials, Wait, nearest_tag, plan
-from trainshed.domain.tuning.trial import MAX_MEASUREMENTS, Measurement, Trial, TrialOutcome, best_first, thinned
+from trainshed.domain.tuning.trial import MAX_MEASUREMENTS, Trial, TrialMeasurement, TrialOutcome, best_first, thinned
 from trainshed.domain.tuning.trial_job import trial_job
 
 X = {"parameterName": "x", "type": "DOUBLE", "minValue": 0.0, "maxValue": 1.0}
@@ -54,7 +54,7 @@ def trial(
         ended_us=number if ended else None,
         failure=EXITED if state is JobState.FAILED else None,
     )
-    measurements = tuple(Measurement(step, step, value) for step, value in enumerate(values))
+    measurements = tuple(TrialMeasurement(step, step, value) for step, value in enumerate(values))
     outcome = TrialOutcome(measurements=measurements, source="hypertune") if ended else None
     return replace(Trial(number=number, point={"x": 0.5}, job=job, outcome=outcome), **changes)
 
@@ -230,14 +230,14 @@ class TestTrials:
         assert (empty.state, empty.succeeded, empty.stopped_early) == (JobState.CANCELLED, False, False)
 
     def test_many_measurements_are_thinned_out_between_the_first_and_the_last(self) -> None:
-        many = [Measurement(number, number, float(number)) for number in range(10_000)]
+        many = [TrialMeasurement(number, number, float(number)) for number in range(10_000)]
         kept = thinned(many)
         assert len(kept) == MAX_MEASUREMENTS
         assert (kept[0], kept[-1]) == (many[0], many[-1])
         assert list(kept) == sorted(kept)
 
     def test_an_outcome_is_read_as_it_was_written(self) -> None:
-        outcome = TrialOutcome(measurements=(Measurement(1, 2, 0.5),), source="eval", diverged=True, tags=("a",))
+        outcome = TrialOutcome(measurements=(TrialMeasurement(1, 2, 0.5),), source="eval", diverged=True, tags=("a",))
         assert TrialOutcome.parse(outcome.body()) == outcome
 
     def test_its_job_has_its_values_after_the_user_s_and_a_folder_of_its_own(self) -> None:

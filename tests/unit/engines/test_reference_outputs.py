@@ -44,7 +44,7 @@ class Shed:
             instance=0,
             python=PYTHON,
             model_dir=folder,
-            loader="openvino",
+            loader="tensorflow",
             threads=1,
             body_limit=1,
         )

@@ -149,7 +149,8 @@ def test_the_token_of_a_job_has_what_its_code_needs(store: TokenStore) -> None:
     assert holder == Principal.of_job("p-one", "j", Role.JOB)
     has = {access for access in Access if holder.may(access, "p-one")}
     objects = {Access.READ_OBJECTS, Access.WRITE_OBJECTS}
-    assert has == {Access.CONNECT, Access.READ_JOB, *objects, Access.PREDICT, Access.WRITE_LOG}
+    studies = {Access.READ_STUDIES, Access.WRITE_STUDIES, Access.RUN_TRIALS}
+    assert has == {Access.CONNECT, Access.READ_JOB, *objects, *studies, Access.PREDICT, Access.WRITE_LOG}
     assert not any(holder.may(access, "p-two") for access in Access)
     assert holder.may_name(Access.READ_JOB, {"job": "j"})
     assert not holder.may_name(Access.READ_JOB, {"job": "k"})

@@ -39,7 +39,7 @@ class Summary(Scorer):
     """Returns one value for a whole batch, against what its signature says."""
 
     def run(self, signature: str, inputs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        return {"total": np.array(inputs["x"].sum())}
+        return {"total": np.array(inputs["x"].sum(), np.float64)}
 
 
 def infer_body(rows: list[list[float]], **more: Any) -> bytes:

@@ -16,7 +16,7 @@ MAX_MEASUREMENTS = 200  #: of a trial that are kept; the others are thinned out
 MAX_TAGS = 50  #: that an outcome remembers, if the metric is not among them
 
 
-class Measurement(NamedTuple):
+class TrialMeasurement(NamedTuple):
     """One value of the metric. It is finite."""
 
     time_us: int
@@ -28,20 +28,20 @@ class Measurement(NamedTuple):
 class TrialOutcome:
     """What a trial reported, read when it had ended."""
 
-    measurements: tuple[Measurement, ...] = ()  #: oldest first
+    measurements: tuple[TrialMeasurement, ...] = ()  #: oldest first
     source: str = ""  #: where they come from: hypertune, or a folder below the job's
     diverged: bool = False  #: the last value was NaN or infinite
     tags: tuple[str, ...] = ()  #: others that the trial reported, if it reported no value of the metric
 
     @property
-    def final(self) -> Measurement | None:
+    def final(self) -> TrialMeasurement | None:
         """The last value. Returns None if there is none, or if it was not finite."""
         return self.measurements[-1] if self.measurements and not self.diverged else None
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Self:
         return cls(
-            measurements=tuple(Measurement(*each) for each in value["measurements"]),
+            measurements=tuple(TrialMeasurement(*each) for each in value["measurements"]),
             source=value["source"],
             diverged=value["diverged"],
             tags=tuple(value["tags"]),
@@ -73,7 +73,7 @@ class Trial:
         return self.job.ended and self.outcome is not None
 
     @property
-    def final(self) -> Measurement | None:
+    def final(self) -> TrialMeasurement | None:
         return self.outcome.final if self.outcome else None
 
     @property
@@ -106,7 +106,7 @@ def best_first(trials: Sequence[Trial], tuning: Tuning) -> list[Trial]:
     return sorted(trials, key=order)
 
 
-def thinned(measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
+def thinned(measurements: Sequence[TrialMeasurement]) -> tuple[TrialMeasurement, ...]:
     """At most MAX_MEASUREMENTS of them, evenly spaced, the first and the last included."""
     count = len(measurements)
     if count <= MAX_MEASUREMENTS:

@@ -11,7 +11,7 @@ from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.domain.tuning.hyperparameters import MAX_TRIALS, Tuning, inherit
-from trainshed.domain.tuning.trial import Measurement, Trial, TrialOutcome, best_first
+from trainshed.domain.tuning.trial import Trial, TrialMeasurement, TrialOutcome, best_first
 from trainshed.errors import FailedPreconditionError, NotFoundError
 from trainshed.services.ports import TuningControl
 from trainshed.store.jobs import JobStore
@@ -146,7 +146,7 @@ def _output_body(trial: Trial, tuning: Tuning) -> dict[str, Any]:
     return body | ({"isTrialStoppedEarly": True} if trial.stopped_early else {})
 
 
-def _point(measurement: Measurement | None) -> dict[str, Any] | None:
+def _point(measurement: TrialMeasurement | None) -> dict[str, Any] | None:
     if measurement is None:
         return None
     return {"time": rfc3339(measurement.time_us), "step": measurement.step, "value": measurement.value}

@@ -103,7 +103,7 @@ def _message(entry: Mapping[str, Any]) -> str:
     return message if isinstance(message, str) else orjson.dumps(payload).decode()
 
 
-class LogWriter:
+class LogEntryWriter:
     """Writes entries into the logs of running jobs. Thread-safe."""
 
     def __init__(self, jobs: JobStore, home: Home) -> None:

@@ -124,17 +124,17 @@ def decide(study: Study, trial: StudyTrial, trials: list[StudyTrial]) -> Stoppin
     own = _curve(study, trial)
     if study.config.stopping is StoppingRule.MEDIAN or not curves:
         return median_rule(own, curves)
-    metric, sign = study.config.metrics[0].name, _sign(study)
+    metric, sign = study.config.metrics[0].name, _direction(study)
     best = max(sign * each.final.metrics[metric] for each in completed if each.final is not None)
     return gain_rule(own, curves, best)
 
 
-def _sign(study: Study) -> int:
+def _direction(study: Study) -> int:
     return 1 if study.config.metrics[0].goal is Goal.MAXIMIZE else -1
 
 
 def _curve(study: Study, trial: StudyTrial) -> Curve:
-    metric, sign = study.config.metrics[0].name, _sign(study)
+    metric, sign = study.config.metrics[0].name, _direction(study)
     return [
         (each.elapsed_us if study.config.by_elapsed_time else each.step, sign * each.metrics[metric])
         for each in trial.measurements
