@@ -40,7 +40,8 @@ def should_stop(curve: Curve, completed: Sequence[Curve], *, sign: int = 1) -> S
     by_median = median_rule(curve, completed, sign=sign)
     if by_median is None or len(completed) < MIN_CURVES_GAIN:
         return by_median
-    by_gain = gain_rule(curve, completed, sign=sign)
+    best = max(each.value for other in completed for each in other)
+    by_gain = gain_rule(curve, completed, best=best, sign=sign)
     return None if by_gain is None else Stop(f"{by_median.reason} {by_gain.reason}")
 
 
@@ -61,8 +62,8 @@ def median_rule(curve: Curve, completed: Sequence[Curve], *, sign: int = 1) -> S
     )
 
 
-def gain_rule(curve: Curve, completed: Sequence[Curve], *, sign: int = 1) -> Stop | None:
-    """Stop if even the gain that one of 20 completed trials still had after this step would not reach the best one."""
+def gain_rule(curve: Curve, completed: Sequence[Curve], *, best: float, sign: int = 1) -> Stop | None:
+    """Stop if even the gain that one of 20 completed trials still had after this step would not reach the best."""
     if len(curve) < MIN_MEASUREMENTS or len(completed) < MIN_CURVES_GAIN:
         return None
     last = curve[-1]
@@ -74,10 +75,9 @@ def gain_rule(curve: Curve, completed: Sequence[Curve], *, sign: int = 1) -> Sto
     if len(gains) < MIN_CURVES_GAIN:
         return None
     gain = sorted(gains)[math.ceil(_GAIN_QUANTILE * len(gains)) - 1]
-    best = max(each.value for other in completed for each in other)
     if last.value + gain >= best:
         return None
     return Stop(
-        f"It has {sign * last.value:.6g}, and completed trials gained up to {gain:.6g} from there on; the best one has "
-        f"{sign * best:.6g}."
+        f"It has {sign * last.value:.6g}, and completed trials gained up to {gain:.6g} from there on; the best value "
+        f"is {sign * best:.6g}."
     )

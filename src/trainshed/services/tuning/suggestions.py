@@ -11,8 +11,8 @@ from typing import Any
 
 from trainshed.domain.operations import response
 from trainshed.domain.times import now_us, rfc3339
+from trainshed.domain.tuning.early_stopping import Curve, CurvePoint, gain_rule, median_rule
 from trainshed.domain.tuning.search import Goal, SearchRequest, SearchResult
-from trainshed.domain.tuning.stopping import Curve, StoppingDecision, gain_rule, median_rule
 from trainshed.domain.tuning.study import (
     MAX_TRIALS,
     RUNNING,
@@ -108,25 +108,25 @@ class Suggestions:
             raise NotFoundError(f"There is no trial {number[:80]} in study {key.name}.")
         if trial.state not in RUNNING:
             raise FailedPreconditionError(f"Trial {trial.number} is {trial.state}. Only a trial that runs can stop.")
-        stop = trial.state is TrialState.STOPPING or decide(study, trial, trials).stop
+        stop = trial.state is TrialState.STOPPING or _stops_early(study, trial, trials)
         metadata = {"study": key.name, "trial": f"{key.trial_prefix}{number}"}
         operation = _operation(key, "CheckTrialEarlyStoppingState", metadata, {"shouldStop": stop}, started_us)
         self._store.add_operation(key, operation, now_us=started_us)
         return operation
 
 
-def decide(study: Study, trial: StudyTrial, trials: list[StudyTrial]) -> StoppingDecision:
+def _stops_early(study: Study, trial: StudyTrial, trials: list[StudyTrial]) -> bool:
     """Return what the study's stopping rule says of a trial. Only the first metric counts."""
     if study.config.stopping is StoppingRule.NONE:
-        return StoppingDecision(stop=False, reason="the study has no automatedStoppingConfig")
+        return False
     completed = [each for each in trials if each.state is TrialState.COMPLETED and not each.infeasible]
     curves = [curve for curve in (_curve(study, each) for each in completed) if curve]
     own = _curve(study, trial)
     if study.config.stopping is StoppingRule.MEDIAN or not curves:
-        return median_rule(own, curves)
+        return median_rule(own, curves) is not None
     metric, sign = study.config.metrics[0].name, _direction(study)
     best = max(sign * each.final.metrics[metric] for each in completed if each.final is not None)
-    return gain_rule(own, curves, best)
+    return gain_rule(own, curves, best=best) is not None
 
 
 def _direction(study: Study) -> int:
@@ -136,7 +136,7 @@ def _direction(study: Study) -> int:
 def _curve(study: Study, trial: StudyTrial) -> Curve:
     metric, sign = study.config.metrics[0].name, _direction(study)
     return [
-        (each.elapsed_us if study.config.by_elapsed_time else each.step, sign * each.metrics[metric])
+        CurvePoint(each.elapsed_us if study.config.by_elapsed_time else each.step, sign * each.metrics[metric])
         for each in trial.measurements
         if metric in each.metrics
     ]
