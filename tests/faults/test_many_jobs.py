@@ -16,7 +16,7 @@ from trainshed.testing.workloads.submitter import Submitter
 
 PROJECT = "many"
 FEW, MANY = 100, 10_000
-REQUESTS = 40
+ROUNDS, REQUESTS = 3, 20
 MAX_RATIO = 3.0  #: of the CPU time with many queued jobs to that with few
 
 #: Copies one queued job many times. Each copy is a little younger than the one before.
@@ -45,13 +45,19 @@ def copy_jobs(server: RunningServer, first: int, last: int) -> None:
 
 
 def cpu_of(server: RunningServer, action: Callable[[int], object], times: int) -> float:
-    """The CPU seconds of the server for each call of an action. A busy machine changes that little."""
+    """The CPU seconds of the server for each call of an action. A busy machine changes that little.
+
+    They are those of the best round: what the server does by itself, such as copies of the database, is in the others.
+    """
     process = psutil.Process(server.pid)
     action(-1)
-    before = sum(process.cpu_times()[:2])
-    for number in range(times):
-        action(number)
-    return (sum(process.cpu_times()[:2]) - before) / times
+    spent = []
+    for first in range(0, ROUNDS * times, times):
+        before = sum(process.cpu_times()[:2])
+        for number in range(first, first + times):
+            action(number)
+        spent.append(sum(process.cpu_times()[:2]) - before)
+    return min(spent) / times
 
 
 @pytest.mark.fault("F14")
