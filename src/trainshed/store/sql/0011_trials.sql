@@ -7,6 +7,8 @@ alter table jobs add column trial integer not null default 0;
 
 create index jobs_trials on jobs (project, parent, trial) where parent <> '';
 
+create index jobs_tuning on jobs (state) where replicas = 0;
+
 create table trials (
     project {name} not null,
     job {name} not null,
