@@ -10,13 +10,11 @@ from trainshed import __version__
 from trainshed.api.http.predictions import json_prediction, remember, send_prediction
 from trainshed.api.http.request import project, services
 from trainshed.api.http.responses import json_response
-from trainshed.api.http.routing import Handler, ProjectScope, Route
-from trainshed.domain.iam import Access
+from trainshed.api.protocols.routes import protocol_route
 from trainshed.errors import UnavailableError
 from trainshed.gateway.gateway import Answer, FrameKind, unpack_infer
 from trainshed.gateway.protocols import open_inference as words
 from trainshed.gateway.protocols.tf_serving import is_available
-from trainshed.gateway.protocols.wire_forms import plain_error
 from trainshed.gateway.routes import PredictTarget, VersionRoute
 
 _SERVER = "/v1/projects/{project}/v2"
@@ -76,23 +74,12 @@ def _route_of(request: Request) -> VersionRoute:
     return services(request).predictions.version(project(request), params["model"], params.get("version", ""))
 
 
-def _route(method: str, path: str, handler: Handler) -> Route:
-    return Route(
-        method=method,
-        path=path,
-        access=Access.PREDICT,
-        scope=ProjectScope.PATH,
-        handler=handler,
-        error_form=plain_error,
-    )
-
-
 ROUTES = (
-    _route("GET", _SERVER, server_metadata),
-    _route("GET", f"{_SERVER}/health/live", live),
-    _route("GET", f"{_SERVER}/health/ready", ready),
+    protocol_route("GET", _SERVER, server_metadata),
+    protocol_route("GET", f"{_SERVER}/health/live", live),
+    protocol_route("GET", f"{_SERVER}/health/ready", ready),
     *(
-        _route(method, f"{path}{rest}", handler)
+        protocol_route(method, f"{path}{rest}", handler)
         for path in (_MODEL, _VERSION)
         for method, rest, handler in (
             ("GET", "", model_metadata),

@@ -9,12 +9,10 @@ from starlette.responses import Response
 from trainshed.api.http.predictions import json_prediction, remember, send_prediction
 from trainshed.api.http.request import project, services
 from trainshed.api.http.responses import json_response
-from trainshed.api.http.routing import Handler, ProjectScope, Route
-from trainshed.domain.iam import Access
+from trainshed.api.protocols.routes import protocol_route
 from trainshed.errors import UnimplementedError
 from trainshed.gateway.gateway import FrameKind
 from trainshed.gateway.protocols import tf_serving as words
-from trainshed.gateway.protocols.wire_forms import plain_error
 from trainshed.gateway.routes import PredictTarget
 
 _PROJECT = "/tfserving/projects/{project}"
@@ -65,21 +63,10 @@ def _version(request: Request) -> str:
     return words.version_name(request.path_params.get("version", ""))
 
 
-def _route(method: str, path: str, handler: Handler) -> Route:
-    return Route(
-        method=method,
-        path=path,
-        access=Access.PREDICT,
-        scope=ProjectScope.PATH,
-        handler=handler,
-        error_form=plain_error,
-    )
-
-
 ROUTES = (
-    _route("GET", _PROJECT, live),
+    protocol_route("GET", _PROJECT, live),
     *(
-        _route(method, f"{path}{rest}", handler)
+        protocol_route(method, f"{path}{rest}", handler)
         for path in (_MODEL, _VERSION)
         for method, rest, handler in (
             ("GET", "", status),
