@@ -209,15 +209,7 @@ def build_application(
         builder,
         RemoteAccess(nodes, credentials, ArtifactAccessIssuer(nodes, issue=tokens.issue_version_fetch_token)),
     )
-    local_hosts = LocalHostEngine(
-        home,
-        ship=core.engine.ship,
-        warm=core.engine.warm,
-        containers=_host_containers(home, settings),
-        env=core.engine.user_environment,
-        sandbox=core.sandbox,
-    )
-    hosts = HostEngineRouter({LOCAL_ENGINE: local_hosts, RAY_ENGINE: ray.hosts})
+    hosts = HostEngineRouter({LOCAL_ENGINE: _local_hosts(core), RAY_ENGINE: ray.hosts})
     provisioner = _build_provisioner(core, hosts)
     job_plane = build_job_plane(core, provisioner, inject, builder, ray)
     serving_plane = _build_serving_plane(core, provisioner)
@@ -238,6 +230,17 @@ def build_application(
         partial(
             end_orphans, home.jobs, core.engine, core.jobs.keys, timeout_s=settings.grace_s + ORPHANS_END_TIMEOUT_S
         ),
+    )
+
+
+def _local_hosts(core: Core) -> LocalHostEngine:
+    return LocalHostEngine(
+        core.home,
+        ship=core.engine.ship,
+        warm=core.engine.warm,
+        containers=_host_containers(core.home, core.settings),
+        env=core.engine.user_environment,
+        sandbox=core.sandbox,
     )
 
 
@@ -281,16 +284,7 @@ def _build_services(
         core.runtimes,
         in_use=lambda name: core.jobs.runtime_in_use(name) or runtime_in_use(core.models, name),
     )
-    launcher = LocalTensorBoardLauncher(
-        core.home.tensorboards, ship=core.engine.ship, env=core.engine.user_environment, sandbox=core.sandbox
-    )
-    mirrors, progress = readers.mirrors, readers.progress
-    projects = _projects(core)
-    audit = AuditLog(
-        AuditStore(core.database),
-        retention_days=core.settings.audit_retention_days,
-        max_entries=core.settings.audit_max_entries,
-    )
+    progress, projects, audit = readers.progress, _projects(core), _audit(core)
     policies = PolicyStore(core.database)
     models, versions = _models_and_versions(core, uri_checker, projects, job_plane, serving_plane)
     reports = JobReports(attempts=AttemptFolders(core.home.jobs), progress=progress, failures=Failures(core.home))
@@ -325,13 +319,28 @@ def _build_services(
         buckets=core.buckets,
         objects=core.objects,
         runtimes=runtimes,
-        tensorboards=TensorBoards(core.jobs, core.home, launcher, runtimes, mirrors, owner=core.buckets.owner),
+        tensorboards=_tensorboards(core, runtimes, readers.mirrors),
         server=info,
         settings=EffectiveSettings(
             core.settings, core.settings.sources(environment(), core.home.file_settings().get("server"))
         ),
         metrics=_metrics(core, serving_plane, info),
     )
+
+
+def _audit(core: Core) -> AuditLog:
+    return AuditLog(
+        AuditStore(core.database),
+        retention_days=core.settings.audit_retention_days,
+        max_entries=core.settings.audit_max_entries,
+    )
+
+
+def _tensorboards(core: Core, runtimes: RuntimeService, mirrors: Mirrors) -> TensorBoards:
+    launcher = LocalTensorBoardLauncher(
+        core.home.tensorboards, ship=core.engine.ship, env=core.engine.user_environment, sandbox=core.sandbox
+    )
+    return TensorBoards(core.jobs, core.home, launcher, runtimes, mirrors, owner=core.buckets.owner)
 
 
 def _oidc(home: Home, tokens: Tokens) -> OidcSignIn | None:

@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,13 +43,7 @@ def build_surroundings(block: Cellblock) -> Iterator[Surroundings]:
         "own": block.home.buckets / "own",
         "job": block.home.jobs / "p/x/1",
     }
-    for folder in (state, home, *folders.values()):
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "secret").write_text(probe.SECRET)
-    for file in ("state.db", "token", "truncated", "renamed"):
-        (state / file).write_text(probe.SECRET)
-    (state / "tool").write_text("#!/bin/sh\nexit 0\n")
-    (state / "tool").chmod(0o755)
+    _write_secrets(state, (state, home, *folders.values()))
     tmp_file, shm_file = _TEMPORARY / name, _SHARED_MEMORY / name
     for path in (tmp_file, shm_file):
         path.write_text(probe.SECRET)
@@ -102,6 +96,17 @@ def build_surroundings(block: Cellblock) -> Iterator[Surroundings]:
         made = Surroundings(targets, process)
         yield made
         made.close()
+
+
+def _write_secrets(state: Path, folders: Iterable[Path]) -> None:
+    """Write the files of the state folder, and a secret into each folder."""
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "secret").write_text(probe.SECRET)
+    for file in ("state.db", "token", "truncated", "renamed"):
+        (state / file).write_text(probe.SECRET)
+    (state / "tool").write_text("#!/bin/sh\nexit 0\n")
+    (state / "tool").chmod(0o755)
 
 
 class _segment:
