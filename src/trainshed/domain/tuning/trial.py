@@ -65,7 +65,7 @@ class Trial:
     point: Point
     job: Job
     outcome: TrialOutcome | None = None  #: None until it was read after the end
-    stopped: str = ""  #: why it was told to stop before its end; empty if it was not
+    stopped: str = ""  #: why it was stopped before its end; empty if it was not
 
     @property
     def ended(self) -> bool:

@@ -104,7 +104,7 @@ class TuningJobs:
         if not trial.stopped:
             reason = f"Stopped by {user}." if user else "Stopped by a user."
             self._trials.set_stopped(trial, reason)
-            message = f"Trial {number} is told to stop. {reason}"
+            message = f"Trial {number} is being stopped. {reason}"
             self._jobs.tell(job, JobEvent(kind=JobEventKind.TRIAL, message=message, time_us=self._clock()))
         self._control.wake()
         return self._body(trial, tuning)

@@ -56,7 +56,7 @@ class TrialStore:
         self._set("set_outcome", trial, outcome=orjson.dumps(outcome.body()).decode())
 
     def set_stopped(self, trial: Trial, reason: str) -> None:
-        """Write why a trial is told to stop. The first reason counts."""
+        """Write why a trial is stopped. The first reason counts."""
         self._set("set_stopped", trial, stopped=storable(reason))
 
     def _set(self, query: str, trial: Trial, **values: str) -> None:
