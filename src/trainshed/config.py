@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -18,7 +17,6 @@ from trainshed.domain.setting_values import check_values, convert
 from trainshed.errors import CannotProceedError
 
 PREFIX = "TRAINSHED_SERVER_"
-_RAY_ADDRESS = re.compile(r"(?:ray://)?(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 
 
 def environment() -> Mapping[str, str]:
@@ -65,6 +63,9 @@ class Settings:
     backup_count: int = _setting(24, "Copies of the database that are kept; older ones are removed.")
     audit_retention_days: int = _setting(400, "Days after which entries of the audit record are deleted.")
     audit_max_entries: int = _setting(1_000_000, "Most entries of the audit record; the oldest are deleted.")
+    disabled_users_jobs: str = _setting(
+        "keep", "What happens to the jobs of a user who is disabled: `keep`, they go on; `cancel`, they are cancelled."
+    )
     slots: int = _setting(0, "Replicas that run concurrently on this machine. 0: four for each core.")
     single_replica_share: float = _setting(
         0.125,
@@ -168,20 +169,6 @@ class Settings:
         check_values({each.name: getattr(self, each.name) for each in fields(self)})
         _check_addresses(self.reverse_proxies)
         ImageRegistries.parse(self.image_registries)
-        if self.node_buckets and not Path(self.node_buckets).is_absolute():
-            raise CannotProceedError(
-                f"The setting node_buckets is {self.node_buckets!r}; it must be a path that begins with `/`."
-            )
-        if self.ray_address and not _RAY_ADDRESS.fullmatch(self.ray_address):
-            raise CannotProceedError(
-                f"The setting ray_address is {self.ray_address!r}; it must be HOST:PORT, such as 10.0.0.5:6379, or "
-                f"ray://HOST:PORT."
-            )
-        for name, pattern, example in (("ray_version", r"\d+(\.\d+){2}", "2.58.0"), ("ray_python", r"3\.\d+", "3.11")):
-            if not re.fullmatch(pattern, getattr(self, name)):
-                raise CannotProceedError(
-                    f"The setting {name} is {getattr(self, name)!r}; it must be a version such as {example}."
-                )
 
     @property
     def ray_host(self) -> str:

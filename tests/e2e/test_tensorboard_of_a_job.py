@@ -84,6 +84,21 @@ def test_it_shows_what_the_job_wrote(framework_server: RunningServer, path: str)
     assert json.loads(several[2])["eval"][0][1:] == [12, 0.75]
 
 
+def test_the_start_is_in_the_audit_record(framework_server: RunningServer, path: str) -> None:
+    status, page = eventually(
+        lambda: Caller(framework_server.url)(
+            "GET",
+            f"/trainshed/v1/projects/{PROJECT}/audit?method=jobs.tensorboard",
+            token=framework_server.token,
+        ),
+        lambda answer: bool(answer[1].get("entries")),
+    )
+    assert status == 200
+    first = page["entries"][-1]
+    assert (first["user"], first["resource"], first["outcome"]) == ("owner", f"projects/{PROJECT}/jobs/board", "OK")
+    assert path.split("/")[-2] not in str(page), "the key of its URL is a secret"
+
+
 def test_its_pages_have_an_origin_of_their_own(framework_server: RunningServer, path: str) -> None:
     status, headers, page = ask(framework_server, "GET", path, headers={"accept-encoding": "gzip"})
     assert status == 200

@@ -109,6 +109,21 @@ def test_sign_ins_are_entries(own_server: RunningServer) -> None:
     assert {("", "session", "UNAUTHENTICATED"), ("", "token", "INVALID_ARGUMENT")} <= met
 
 
+def test_sign_outs_are_entries(own_server: RunningServer) -> None:
+    call = Caller(own_server.url)
+    session = call("POST", "/token", body=f"grant_type=refresh_token&refresh_token={own_server.token}".encode())[1]
+    assert call("DELETE", "/trainshed/v1/session", token=session["access_token"])[0] == 200
+    assert call("DELETE", "/trainshed/v1/session", token=own_server.token)[0] == 400
+    status, page = call("GET", "/trainshed/v1/audit?method=sessions.end", token=own_server.token)
+    assert status == 200
+    assert facts(page["entries"]) == [("owner", "session", "OK")]
+
+
+def test_reads_that_are_recorded_are_these() -> None:
+    recorded = {route.schema.name for route in ROUTES if route.recorded and route.schema}
+    assert recorded == {"sessions.end", "jobs.tensorboard"}
+
+
 def test_google_cloud_logging_reads_it(server: RunningServer, call: Caller, tokens: dict[str, str]) -> None:
     for number in range(5):
         assert (

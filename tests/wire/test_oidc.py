@@ -113,7 +113,7 @@ def test_a_disabled_user_has_no_session(
     provider.set_groups({"fay": ["students"]})
     session = sign_in(oidc, "fay")
     users = Users(UserStore(database), tokens)
-    users.disable("fay")
+    users.disable("fay", by="owner")
     assert tokens.find(session) is None
     with pytest.raises(PermissionDeniedError, match="fay is disabled"):
         sign_in(oidc, "fay")

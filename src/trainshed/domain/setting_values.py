@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,10 @@ _POSITIVE = (
     *("audit_retention_days", "audit_max_entries"),
     *("ray_cpu_share", "ray_memory_share", "usage_half_life_s"),
 )
+_RAY_ADDRESS = re.compile(r"(?:ray://)?(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
+_VERSIONS = {"ray_version": (r"\d+(\.\d+){2}", "2.58.0"), "ray_python": (r"3\.\d+", "3.11")}
 _CHOICES = {
+    "disabled_users_jobs": ("keep", "cancel"),
     "warm_start": ("auto", "off"),
     "sandbox": ("auto", "full", "landlock", "none"),
     "container_network": ("bridge", "host"),
@@ -47,6 +51,19 @@ def check_values(values: Mapping[str, Any]) -> None:
     for name in _POSITIVE:
         if not 0 < values[name] < math.inf:
             raise CannotProceedError(f"The setting {name} is {values[name]}; it must be a number that is more than 0.")
+    _check_cluster(values)
+
+
+def _check_cluster(values: Mapping[str, Any]) -> None:
+    if (folder := values["node_buckets"]) and not folder.startswith("/"):
+        raise CannotProceedError(f"The setting node_buckets is {folder!r}; it must be a path that begins with `/`.")
+    if (address := values["ray_address"]) and not _RAY_ADDRESS.fullmatch(address):
+        raise CannotProceedError(
+            f"The setting ray_address is {address!r}; it must be HOST:PORT, such as 10.0.0.5:6379, or ray://HOST:PORT."
+        )
+    for name, (pattern, example) in _VERSIONS.items():
+        if not re.fullmatch(pattern, values[name]):
+            raise CannotProceedError(f"The setting {name} is {values[name]!r}; it must be a version such as {example}.")
 
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")

@@ -91,6 +91,11 @@ class JobStore:
         with self._database.read() as tx:
             return {(row["project"], row["id"]) for row in tx.rows(QUERY["job_keys"])}
 
+    def live_of_user(self, user: str) -> list[JobKey]:
+        """Project and id of all jobs of a user that have not ended, without trials. The newest come first."""
+        with self._database.read() as tx:
+            return [(row["project"], row["id"]) for row in tx.rows(QUERY["live_of_user"], {"user": user})]
+
     def record(self, job: Job, events: Iterable[JobEvent] = ()) -> Job:
         """Write a changed job. Raises `WriteConflictError` if the row changed since it was read."""
         with self._queue_index.change() as put_in_index, self._database.write() as tx:

@@ -10,7 +10,7 @@ from functools import partial
 import psutil
 
 from trainshed.attempts.attempt_reader import AttemptFolders
-from trainshed.config import Home, Settings, default_project, environment
+from trainshed.config import Home, Settings, environment
 from trainshed.control.deployments.artifact_access import ArtifactAccessIssuer
 from trainshed.control.deployments.completion import DeploymentStores
 from trainshed.control.deployments.controller import DeploymentController, find_parity, runtime_in_use
@@ -20,7 +20,6 @@ from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.credentials import LocalCredentials, RemoteCredentials
 from trainshed.control.jobs.orphans import end_orphans
 from trainshed.control.tuning.controller import TuningController
-from trainshed.domain.access.oidc import OidcSettings
 from trainshed.domain.image_registries import ImageRegistries
 from trainshed.domain.names import LOCAL_ENGINE, RAY_ENGINE
 from trainshed.domain.policies import JOBS, MODELS
@@ -40,18 +39,15 @@ from trainshed.proxy.client_config import ServerEndpoints
 from trainshed.proxy.node_endpoint import NodeEndpoint
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
-from trainshed.services.access.audit import AuditLog
-from trainshed.services.access.oidc import OidcSignIn
-from trainshed.services.access.oidc_provider import OidcProvider
 from trainshed.services.access.policies import Policies
 from trainshed.services.access.projects import Projects
 from trainshed.services.access.sessions import BrowserSessions
 from trainshed.services.access.tokens import Tokens
-from trainshed.services.access.users import Users
 from trainshed.services.artifacts import JobArtifacts, VersionArtifacts
 from trainshed.services.console.machine_metrics import MachineMetrics
 from trainshed.services.console.overview import LiveState, Overview, OverviewStores
 from trainshed.services.console.tensorboards import TensorBoards
+from trainshed.services.jobs.cancellations import Cancellations
 from trainshed.services.jobs.chaos import Chaos
 from trainshed.services.jobs.exports import Exports
 from trainshed.services.jobs.failures import Failures
@@ -76,13 +72,12 @@ from trainshed.services.storage.mirrors import Mirrors
 from trainshed.services.storage.uris import UriChecker
 from trainshed.services.tuning.studies import Studies
 from trainshed.services.tuning.suggestions import Suggestions
-from trainshed.store.audit import AuditStore
 from trainshed.store.database import Database
 from trainshed.store.job_search import JobSearchStore
 from trainshed.store.policies import PolicyStore
-from trainshed.store.projects import ProjectStore
 from trainshed.store.tokens import TokenStore, UserStore
 from trainshed.store.tuning.studies import StudyStore
+from trainshed.wiring.access import build_audit, build_oidc, build_projects, build_users
 from trainshed.wiring.core import Core, build_core
 from trainshed.wiring.jobs import (
     JobPlane,
@@ -284,14 +279,14 @@ def _build_services(
         core.runtimes,
         in_use=lambda name: core.jobs.runtime_in_use(name) or runtime_in_use(core.models, name),
     )
-    progress, projects, audit = readers.progress, _projects(core), _audit(core)
+    progress, projects, audit = readers.progress, build_projects(core), build_audit(core)
     policies = PolicyStore(core.database)
     models, versions = _models_and_versions(core, uri_checker, projects, job_plane, serving_plane)
     reports = JobReports(attempts=AttemptFolders(core.home.jobs), progress=progress, failures=Failures(core.home))
     return Services(
         tokens=tokens,
-        users=Users(UserStore(core.database), tokens),
-        oidc=_oidc(core.home, tokens),
+        users=build_users(core, tokens, Cancellations(core.jobs, control, tuning_plane.jobs)),
+        oidc=build_oidc(core.home, tokens),
         audit=audit,
         sessions=BrowserSessions(tokens),
         projects=projects,
@@ -328,28 +323,11 @@ def _build_services(
     )
 
 
-def _audit(core: Core) -> AuditLog:
-    return AuditLog(
-        AuditStore(core.database),
-        retention_days=core.settings.audit_retention_days,
-        max_entries=core.settings.audit_max_entries,
-    )
-
-
 def _tensorboards(core: Core, runtimes: RuntimeService, mirrors: Mirrors) -> TensorBoards:
     launcher = LocalTensorBoardLauncher(
         core.home.tensorboards, ship=core.engine.ship, env=core.engine.user_environment, sandbox=core.sandbox
     )
     return TensorBoards(core.jobs, core.home, launcher, runtimes, mirrors, owner=core.buckets.owner)
-
-
-def _oidc(home: Home, tokens: Tokens) -> OidcSignIn | None:
-    settings = OidcSettings.read(home.file_settings().get("oidc", {}))
-    return None if settings is None else OidcSignIn(settings, OidcProvider(settings), tokens)
-
-
-def _projects(core: Core) -> Projects:
-    return Projects(ProjectStore(core.database), default=default_project(core.home, environment()))
 
 
 def _host_containers(home: Home, settings: Settings) -> HostContainers:
@@ -379,7 +357,7 @@ def _build_provisioner(core: Core, hosts: HostEngine) -> VersionProvisioner:
         images=ImageResolver(
             tool=core.settings.container_tool,
             registries=ImageRegistries.parse(core.settings.image_registries),
-            number=_projects(core).number,
+            number=build_projects(core).number,
         ),
         find_parity=find_parity(core.models),
     )

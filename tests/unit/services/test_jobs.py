@@ -36,6 +36,7 @@ from trainshed.errors import (
 )
 from trainshed.runtimes.resolution import RuntimeChoice
 from trainshed.services.access.policies import Policies
+from trainshed.services.jobs.cancellations import Cancellations
 from trainshed.services.jobs.failures import Failures
 from trainshed.services.jobs.jobs import JobChecks, Jobs
 from trainshed.services.jobs.reports import JobReports
@@ -275,6 +276,27 @@ class TestCancel:
             with pytest.raises(FailedPreconditionError, match=f"has ended \\({end}\\)"):
                 shed.jobs.cancel("shed", "j1", user="ann")
         assert shed.store.get("shed", "j1") == ended
+
+    def test_the_jobs_of_a_user_end_with_the_user(self, shed: Shed) -> None:
+        for job_id, user, states in (
+            ("queued", "ann", ()),
+            ("running", "ann", (JobState.PREPARING, JobState.RUNNING)),
+            ("done", "ann", (JobState.PREPARING, JobState.SUCCEEDED)),
+            ("other", "bob", ()),
+        ):
+            shed.jobs.create("shed", body(job_id), user=user)
+            shed.move(job_id, *states)
+        cancellations = Cancellations(shed.store, shed.scheduler, shed.tuning, clock=shed.tick)
+        assert cancellations.of_user("ann", "root") == 2
+        after = {job_id: shed.jobs.get("shed", job_id)["state"] for job_id in ("queued", "running", "done", "other")}
+        assert after == {"queued": "CANCELLED", "running": "CANCELLING", "done": "SUCCEEDED", "other": "QUEUED"}
+        told = "The job was cancelled because root disabled its user, ann."
+        assert shed.jobs.get("shed", "queued")["errorMessage"] == told
+        before = shed.store.get("shed", "running")
+        assert before.failure is not None
+        assert before.failure.facts == {"by": "root", "disabled_user": "ann"}
+        cancellations.of_user("ann", "root")
+        assert shed.store.get("shed", "running") == before
 
     def test_many_at_once_write_one_end(self, shed: Shed) -> None:
         shed.create()

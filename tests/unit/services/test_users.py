@@ -27,6 +27,17 @@ def users(database: Database, tokens: Tokens) -> Users:
     return Users(UserStore(database), tokens)
 
 
+def test_disabling_a_user_calls_for_the_end_of_the_jobs(database: Database, tokens: Tokens) -> None:
+    ended: list[tuple[str, str]] = []
+    users = Users(UserStore(database), tokens, cancel_jobs=lambda user, by: ended.append((user, by)))
+    make(tokens, "ada")
+    users.disable("ada", by="owner")
+    assert ended == [("ada", "owner")]
+    with pytest.raises(FailedPreconditionError):
+        users.disable("owner", by="owner")
+    assert ended == [("ada", "owner")], "one who can't be disabled keeps the jobs"
+
+
 def make(tokens: Tokens, user: str, project: str = "p-one", role: str = "editor") -> dict[str, str]:
     return tokens.create(OWNER, {"user": user, "project": project, "role": role})
 
@@ -55,7 +66,7 @@ def test_disabling_ends_tokens_and_sessions_and_enabling_brings_tokens_back(toke
     access = tokens.exchange(ada, ttl_s=60)
     assert access is not None
     assert all(tokens.find(secret) and tokens.known(secret) for secret in (ada, session, access, bob))
-    assert users.disable("ada")["disableTime"] is not None
+    assert users.disable("ada", by="owner")["disableTime"] is not None
     for secret in (ada, session, access):
         assert tokens.known(secret) is None
         assert tokens.find(secret) is None
@@ -63,27 +74,27 @@ def test_disabling_ends_tokens_and_sessions_and_enabling_brings_tokens_back(toke
     assert tokens.find(bob) is not None
     with pytest.raises(FailedPreconditionError, match="auth users enable ada"):
         make(tokens, "ada")
-    first = users.disable("ada")
-    assert users.disable("ada") == first
+    first = users.disable("ada", by="owner")
+    assert users.disable("ada", by="owner") == first
     assert users.enable("ada")["disableTime"] is None
     assert tokens.find(ada) is not None
     with pytest.raises(NotFoundError):
-        users.disable("nobody")
+        users.disable("nobody", by="owner")
 
 
 def test_the_last_owner_can_not_be_locked_out(tokens: Tokens, users: Users) -> None:
     [first] = [each for each in tokens.visible(OWNER) if each["user"] == "owner"]
     with pytest.raises(FailedPreconditionError):
-        users.disable("owner")
+        users.disable("owner", by="owner")
     with pytest.raises(FailedPreconditionError):
         tokens.revoke(OWNER, first["id"])
     make(tokens, "ada", role="owner")  # of one project
     with pytest.raises(FailedPreconditionError, match="last owner of all projects"):
-        users.disable("owner")
+        users.disable("owner", by="owner")
     second = make(tokens, "ada", ALL_PROJECTS, "owner")
-    assert users.disable("owner")["disableTime"] is not None
+    assert users.disable("owner", by="owner")["disableTime"] is not None
     with pytest.raises(FailedPreconditionError, match="last owner of all projects"):
-        users.disable("ada")
+        users.disable("ada", by="owner")
     with pytest.raises(FailedPreconditionError, match="last token of an owner"):
         tokens.revoke(OWNER, second["id"])
     users.enable("owner")
@@ -92,10 +103,10 @@ def test_the_last_owner_can_not_be_locked_out(tokens: Tokens, users: Users) -> N
     holder = tokens.find(make(tokens, "bob")["token"])
     assert holder is not None
     assert holder.role is Role.EDITOR
-    users.disable("bob")
+    users.disable("bob", by="owner")
 
 
 def test_a_session_of_the_owner_does_not_count_as_another_owner(tokens: Tokens, users: Users, tmp_path: Path) -> None:
     BrowserSessions(tokens).begin((tmp_path / "token").read_text().strip(), address="")
     with pytest.raises(FailedPreconditionError):
-        users.disable("owner")
+        users.disable("owner", by="owner")

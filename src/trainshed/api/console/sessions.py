@@ -159,6 +159,7 @@ ROUTES = (
         access=Access.READ,
         scope=ProjectScope.CALLER,
         handler=end,
+        recorded=True,
         schema=RouteSchema(name="sessions.end", summary="Sign a browser or a command line out", response=EmptyBody),
     ),
     Route(

@@ -156,6 +156,7 @@ ROUTES = (
         access=Access.READ,
         scope=ProjectScope.PATH,
         handler=start,
+        recorded=True,
         schema=RouteSchema(
             name="jobs.tensorboard",
             summary="Start TensorBoard on a job's folder, or find it",

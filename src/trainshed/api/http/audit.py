@@ -34,7 +34,7 @@ _OUTCOMES = {
 
 def is_change(route: Route) -> bool:
     """Return whether a success of this route is recorded."""
-    return is_sign_in(route) or (route.method != "GET" and route.access in _CHANGES)
+    return is_sign_in(route) or route.recorded or (route.method != "GET" and route.access in _CHANGES)
 
 
 def joins_its_change(route: Route) -> bool:

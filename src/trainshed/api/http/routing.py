@@ -76,6 +76,7 @@ class Route:
     scope: ProjectScope
     handler: Handler
     linked: bool = False  #: a browser may follow a link from another site to it
+    recorded: bool = False  #: a success is in the audit record though its access is that of a read
     cross_origin: bool = False  #: the URL is a secret, so pages of any origin may call it
     schema: RouteSchema | None = None  #: of a route of our own API
     error_form: ErrorForm | None = None  #: of the protocol that the route serves; None is Google's

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from http import HTTPStatus
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from trainshed.api.http.request import body, services, trail
+from trainshed.api.http.request import body, principal, services, trail
 from trainshed.api.http.routing import Handler, ProjectScope, Route, RouteSchema
 from trainshed.api.schemas import access as shapes
 from trainshed.domain.iam import ALL_PROJECTS, Access
@@ -29,7 +30,8 @@ async def create(request: Request) -> JSONResponse:
 async def disable(request: Request) -> JSONResponse:
     """Disable a user and stop all TensorBoards: the user may know their URLs, which need no token."""
     await body(request)
-    user = await run_in_threadpool(services(request).users.disable, request.path_params["user"])
+    disable_user = partial(services(request).users.disable, request.path_params["user"], by=principal(request).user)
+    user = await run_in_threadpool(disable_user)
     await run_in_threadpool(services(request).tensorboards.end_of, ALL_PROJECTS)
     return JSONResponse(user)
 
@@ -72,7 +74,10 @@ ROUTES = (
         RouteSchema(
             name="users.disable",
             summary="End the tokens and sessions of a user",
-            description="The last owner of all projects can't be disabled.",
+            description=(
+                "The last owner of all projects can't be disabled. The setting `disabled_users_jobs` says whether the "
+                "user's jobs go on."
+            ),
             response=shapes.UserBody,
         ),
     ),

@@ -39,7 +39,7 @@ class FailureCause(StrEnum):
 #: The facts that a cause may have. The other causes have none of their own. A test compares them with `node.failure`.
 FACTS: Mapping[FailureCause, tuple[str, ...]] = {
     FailureCause.TIME_LIMIT: ("limit_s",),
-    FailureCause.CANCELLED: ("by",),  # the user
+    FailureCause.CANCELLED: ("by", "disabled_user"),  # who cancelled it; its user, if it ended because of that
     FailureCause.CONTAINER_TOOL_MISSING: ("wanted", "broken", "detail"),  # wanted, or the other two
     FailureCause.IMAGE_MISSING: ("image", "tool", "detail"),
     FailureCause.IMAGE_ARCHITECTURE: ("image", "tool", "architecture", "machine"),

@@ -162,6 +162,8 @@ def _restart_limit(failure: Failure) -> str:
 
 def _cancelled(failure: Failure) -> str:
     by = failure.facts.get("by")
+    if user := failure.facts.get("disabled_user"):
+        return f"The job was cancelled because {by} disabled its user, {user}."
     return f"The job was cancelled by {by}." if by else "The job was cancelled."
 
 

@@ -16,9 +16,18 @@ from trainshed.store.tokens import User, UserStore
 class Users:
     """The users of the server. Thread-safe."""
 
-    def __init__(self, store: UserStore, tokens: Tokens, *, clock: Callable[[], int] = now_us) -> None:
+    def __init__(
+        self,
+        store: UserStore,
+        tokens: Tokens,
+        *,
+        cancel_jobs: Callable[[str, str], object] = lambda user, by: None,
+        clock: Callable[[], int] = now_us,
+    ) -> None:
+        """`cancel_jobs` is called with the name of a user who was disabled, and of the one who did it."""
         self._store = store
         self._tokens = tokens
+        self._cancel_jobs = cancel_jobs
         self._clock = clock
 
     def visible(self) -> list[dict[str, Any]]:
@@ -36,8 +45,8 @@ class Users:
             raise AlreadyExistsError(f"There is a user {user.name} already.")
         return user_body(user)
 
-    def disable(self, name: str) -> dict[str, Any]:
-        """End the tokens and sessions of a user, and refuse new ones. Idempotent.
+    def disable(self, name: str, *, by: str) -> dict[str, Any]:
+        """End the tokens and sessions of a user, refuse new ones, and cancel the user's jobs. Idempotent.
 
         Raises `FailedPreconditionError` if no owner of all projects would be left.
         """
@@ -48,6 +57,7 @@ class Users:
                 f"`trainshed auth tokens create --user NAME --project '*' --role owner`."
             )
         self._tokens.forget_cached()
+        self._cancel_jobs(name, by)
         return user_body(self._get(name))
 
     def enable(self, name: str) -> dict[str, Any]:

@@ -17,6 +17,11 @@ select * from jobs where project = :project and id = :id;
 -- job_keys
 select project, id from jobs;
 
+-- live_of_user
+select project, id from jobs
+ where state in ('QUEUED', 'PREPARING', 'RUNNING', 'CANCELLING') and user_name = :user and parent = ''
+ order by order_us desc;
+
 -- lock_job
 select id from jobs where project = :project and id = :id for update;
 
