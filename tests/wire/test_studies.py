@@ -363,6 +363,28 @@ def test_the_command_line_shows_studies(server: RunningServer, api: tuple[Any, A
     assert refusal(studies.get(name=study))[0] == 404
 
 
+def test_the_console_reads_studies_of_all_locations_with_their_trials(
+    server: RunningServer, api: tuple[Any, Any]
+) -> None:
+    caller = Caller(server.url)
+    create(api[0], "looked_at", {"metrics": [ACCURACY], "parameters": [RATE, UNITS]})
+    suggest(api[0], f"{PARENT}/studies/looked_at")
+    [listed] = [
+        each
+        for each in server.call("GET", f"/trainshed/v1/projects/{PROJECT}/studies?pageSize=50")["studies"]
+        if each["study"] == "looked_at"
+    ]
+    assert (listed["location"], listed["trials"], listed["completed"], listed["best"]) == ("us-central1", 1, 0, None)
+    own = f"/trainshed/v1/{PARENT}/studies"
+    table = server.call("GET", f"{own}/looked_at/search?points=0")
+    assert [(each["state"], each["client"]) for each in table["trials"]] == [("ACTIVE", "worker")]
+    assert [each["scale"] for each in table["parameters"]] == ["LOG", "NONE"]
+    status, answer = caller("GET", f"{own}/absent/search", token=server.token)
+    assert (status, answer["error"]["status"]) == (404, "NOT_FOUND")
+    status, answer = caller("GET", f"{own}/looked_at/search?points=20001", token=server.token)
+    assert (status, "points" in answer["error"]["message"]) == (400, True)
+
+
 def test_eight_clients_share_a_study(server: RunningServer) -> None:
     call = Caller(server.url)
     study = f"{PARENT}/studies/shared"

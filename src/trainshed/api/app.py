@@ -38,7 +38,17 @@ from trainshed.api.ml import projects as ml_projects
 from trainshed.api.ml import studies as ml_studies
 from trainshed.api.ml import versions as ml_versions
 from trainshed.api.ml.fast_path import FastPath
-from trainshed.api.native import artifacts, device_sign_in, job_logs, overview, runtimes, server, tokens, users
+from trainshed.api.native import (
+    artifacts,
+    device_sign_in,
+    job_logs,
+    overview,
+    runtimes,
+    searches,
+    server,
+    tokens,
+    users,
+)
 from trainshed.api.native import audit as native_audit
 from trainshed.api.native import jobs as native_jobs
 from trainshed.api.native import models as native_models
@@ -74,6 +84,7 @@ ROUTES: tuple[Route, ...] = (
     *ml_versions.ROUTES,
     *native_jobs.ROUTES,
     *artifacts.ROUTES,
+    *searches.ROUTES,
     *overview.ROUTES,
     *ml_operations.ROUTES,
     *predict.ROUTES,

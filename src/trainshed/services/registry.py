@@ -33,6 +33,7 @@ from trainshed.services.runtimes import RuntimeService
 from trainshed.services.server import EffectiveSettings, ServerInfo
 from trainshed.services.storage.buckets import Buckets
 from trainshed.services.storage.objects import Objects
+from trainshed.services.tuning.search_tables import SearchTables
 from trainshed.services.tuning.studies import Studies
 from trainshed.services.tuning.suggestions import Suggestions
 
@@ -63,6 +64,7 @@ class Services:
     operations: Operations
     studies: Studies
     suggestions: Suggestions
+    searches: SearchTables
     predictions: PredictionGateway
     replays: Replays
     logs: AuditedLogEntries

@@ -306,6 +306,7 @@ def _build_services(
         operations=Operations(core.operations, wake=deployments.wake),
         studies=Studies(StudyStore(core.database)),
         suggestions=Suggestions(StudyStore(core.database), core.searcher),
+        searches=tuning_plane.searches,
         predictions=serving_plane.gateway,
         replays=Replays(serving_plane.routes, serving_plane.gateway, serving_plane.logged_requests),
         logs=AuditedLogEntries(LogEntries(core.jobs, core.home), audit),

@@ -9,6 +9,8 @@ from trainshed.control.tuning.controller import TuningController
 from trainshed.control.tuning.metrics import TrialReader
 from trainshed.services.jobs.progress import ProgressService
 from trainshed.services.jobs.tuning import TuningJobs
+from trainshed.services.tuning.search_tables import SearchTables
+from trainshed.store.tuning.studies import StudyStore
 from trainshed.store.tuning.trials import TrialStore
 from trainshed.wiring.core import Core
 
@@ -19,6 +21,7 @@ class TuningPlane:
 
     control: TuningController
     jobs: TuningJobs
+    searches: SearchTables
 
 
 def build_tuning_plane(core: Core, jobs: JobController, progress: ProgressService) -> TuningPlane:
@@ -32,4 +35,8 @@ def build_tuning_plane(core: Core, jobs: JobController, progress: ProgressServic
         check=core.database.check_fence,
     )
     jobs.on_trial_change(control.wake)
-    return TuningPlane(control=control, jobs=TuningJobs(core.jobs, trials, control))
+    return TuningPlane(
+        control=control,
+        jobs=TuningJobs(core.jobs, trials, control),
+        searches=SearchTables(core.jobs, trials, StudyStore(core.database), control),
+    )

@@ -25,6 +25,7 @@ _TITLES = {
     "runtimes": "Runtimes",
     "overview": "Overview",
     "jobs": "Jobs",
+    "studies": "Studies",
     "models": "Models",
     "versions": "Versions",
     "artifacts": "Artifacts for other machines",

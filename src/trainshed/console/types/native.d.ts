@@ -16,6 +16,8 @@ declare namespace Api {
     link: string;
   }
 
+  type Algorithm = "BAYESIAN" | "RANDOM" | "GRID";
+
   /** A change, or a refused try. */
   interface AuditEntry {
     id: string;
@@ -430,6 +432,8 @@ declare namespace Api {
     alerts: Alert[];
   }
 
+  type ParameterKind = "DOUBLE" | "INTEGER" | "CATEGORICAL" | "DISCRETE";
+
   /** How the loader's answers compare with those of the model's own framework. */
   interface Parity {
     reference: string;
@@ -587,6 +591,68 @@ declare namespace Api {
     cut: boolean;
   }
 
+  type Scale = "NONE" | "LINEAR" | "LOG" | "REVERSE_LOG";
+
+  /** What a trial reported of the first metric on its way. */
+  interface SearchCurve {
+    trial: number;
+    x: number[];
+    y: number[];
+  }
+
+  /** What a search looks for. */
+  interface SearchMetric {
+    name: string;
+    goal: "MAXIMIZE" | "MINIMIZE";
+  }
+
+  /** A parameter of a search. */
+  interface SearchParameter {
+    name: string;
+    type: ParameterKind;
+    scale: Scale;
+    minimum: number | null;
+    maximum: number | null;
+    values: string[];
+  }
+
+  /** A search with all of its trials, by number. */
+  interface SearchTable {
+    name: string;
+    location: string;
+    state: JobState | StudyState;
+    ended: boolean;
+    jobs: string[];
+    maxTrials: number;
+    maxParallelTrials: number | null;
+    earlyStopping: boolean;
+    algorithm: Algorithm;
+    createTime: string;
+    metrics: SearchMetric[];
+    optimal: number[];
+    parameters: SearchParameter[];
+    trials: SearchTrial[];
+    unit: "step" | "second";
+    curves: SearchCurve[];
+  }
+
+  /** A trial of a search. */
+  interface SearchTrial {
+    trial: number;
+    job: string;
+    state: JobState | TrialState;
+    values: SearchValue[];
+    metrics: (number | null)[];
+    lastMetrics: (number | null)[];
+    startTime: string | null;
+    endTime: string | null;
+    stoppedEarly: boolean;
+    reason: string;
+    client: string;
+  }
+
+  type SearchValue = number | string | null;
+
   /** A series over time, thinned to the number of points that was asked for. */
   interface Series {
     mean: Measure | null;
@@ -653,6 +719,27 @@ declare namespace Api {
   /** How requests that name no version are spread. */
   interface SplitRequest {
     weights?: Record<string, number>;
+  }
+
+  /** A study in the list. */
+  interface StudyRow {
+    study: string;
+    location: string;
+    state: StudyState;
+    createTime: string;
+    metrics: SearchMetric[];
+    parameters: number;
+    trials: number;
+    completed: number;
+    best: number | null;
+  }
+
+  type StudyState = "ACTIVE" | "COMPLETED";
+
+  /** A page of the studies of all locations, newest first. */
+  interface StudyTable {
+    studies: StudyRow[];
+    nextPageToken?: string;
   }
 
   /** An input or output of a signature. */
@@ -723,6 +810,8 @@ declare namespace Api {
     reason: string;
     measurements: Measurement[];
   }
+
+  type TrialState = "REQUESTED" | "ACTIVE" | "STOPPING" | "COMPLETED";
 
   /** The trials of a tuning job, by number. */
   interface Trials {

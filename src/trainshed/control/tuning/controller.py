@@ -148,7 +148,7 @@ class TuningController:
     def _start_trials(self, job: Job, trials: Sequence[Trial], count: int) -> None:
         """Create trials, one suggestion for each: asked again after a crash, it is the same one."""
         trials = list(trials)
-        chain = self._chain(job)
+        chain = self._trials.chain(job)
         for _ in range(count):
             request = next_request(job, trials, chain)
             points = self._suggest(request).points
@@ -169,15 +169,6 @@ class TuningController:
         self._tell(job, message)
         LOG.info("tuning.trial_queued project=%s job=%s trial=%d", job.project, job.id, request.number)
         return Trial(number=request.number, point=point, job=added)
-
-    def _chain(self, job: Job) -> list[tuple[Job, Sequence[Trial]]]:
-        """Return the tuning jobs whose search this one continues, with their trials, the nearest first."""
-        chain: list[tuple[Job, Sequence[Trial]]] = []
-        earlier = job.tuning.resume if job.tuning else ""
-        while earlier and (found := self._jobs.find(job.project, earlier)) is not None and found.tuning is not None:
-            chain.append((found, self._trials.of(found.project, found.id)))
-            earlier = found.tuning.resume
-        return chain
 
     def _read_outcomes(self, job: Job, trials: Sequence[Trial]) -> list[Trial]:
         """Return the trials with what those that have ended reported, which is written once."""

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from trainshed.domain.times import rfc3339
+from trainshed.domain.tuning.front import front
 from trainshed.domain.tuning.search import Algorithm, Goal, MeasuredPoint
 from trainshed.domain.tuning.space import ParameterKind, Point, Space
 
@@ -195,8 +196,4 @@ def optimal_trials(config: StudyConfig, trials: Sequence[StudyTrial]) -> list[St
         values = objective_values(config, trial)
         if trial.state is TrialState.COMPLETED and values is not None:
             scored.append((trial, tuple(sign * value for sign, value in zip(signs, values, strict=True))))
-    return [trial for trial, scores in scored if not any(_dominates(other, scores) for _, other in scored)]
-
-
-def _dominates(first: Sequence[float], second: Sequence[float]) -> bool:
-    return first != second and all(one >= other for one, other in zip(first, second, strict=True))
+    return [scored[index][0] for index in sorted(front([scores for _, scores in scored]))]

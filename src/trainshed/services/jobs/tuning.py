@@ -128,7 +128,7 @@ class TuningJobs:
             "lastMetric": _point(outcome.measurements[-1] if outcome.measurements else None),
             "source": outcome.source,
             "stoppedEarly": trial.stopped_early,
-            "reason": trial.stopped or _failure_summary(trial),
+            "reason": trial.stopped or failure_summary(trial),
             "measurements": [_point(each) for each in outcome.measurements],
         }
 
@@ -152,7 +152,8 @@ def _point(measurement: TrialMeasurement | None) -> dict[str, Any] | None:
     return {"time": rfc3339(measurement.time_us), "step": measurement.step, "value": measurement.value}
 
 
-def _failure_summary(trial: Trial) -> str:
+def failure_summary(trial: Trial) -> str:
+    """Why a trial failed, in a sentence. Empty if it did not."""
     if trial.job.failure is None or trial.job.state is not JobState.FAILED:
         return ""
     return diagnose(trial.job.failure, runtime=trial.job.runtime).summary

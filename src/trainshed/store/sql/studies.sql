@@ -8,6 +8,11 @@ select * from studies where project = :project and location = :location and id =
 -- list_studies
 select * from studies where project = :project and location = :location order by created_us desc, id;
 
+-- page_of_studies
+select * from studies
+ where project = :project and (created_us < :before_us or (created_us = :before_us and location || '/' || id > :before_id))
+ order by created_us desc, location || '/' || id limit :limit;
+
 -- update_study
 update studies set state = :state, last_trial = :last_trial
  where project = :project and location = :location and id = :id and last_trial = :old_last_trial;

@@ -52,6 +52,12 @@ class StudyStore:
             rows = tx.rows(QUERY["list_studies"], {"project": project, "location": location})
         return read_rows(rows, _study).values
 
+    def page(self, project: str, *, before: tuple[int, str], limit: int) -> Sequence[Study]:
+        """Studies of all locations, newest first, after the one with this creation time and LOCATION/ID."""
+        values = {"project": project, "before_us": before[0], "before_id": before[1], "limit": limit}
+        with self._database.read() as tx:
+            return read_rows(tx.rows(QUERY["page_of_studies"], values), _study).values
+
     def delete(self, key: StudyKey) -> None:
         """Delete a study with all that belongs to it."""
         with self._database.write() as tx:

@@ -51,6 +51,15 @@ class TrialStore:
             if row["number"] in by_number
         ]
 
+    def chain(self, job: Job) -> list[tuple[Job, Sequence[Trial]]]:
+        """Return the tuning jobs whose search this one continues, with their trials, the nearest first."""
+        chain: list[tuple[Job, Sequence[Trial]]] = []
+        earlier = job.tuning.resume if job.tuning else ""
+        while earlier and (found := self._jobs.find(job.project, earlier)) is not None and found.tuning is not None:
+            chain.append((found, self.of(found.project, found.id)))
+            earlier = found.tuning.resume
+        return chain
+
     def set_outcome(self, trial: Trial, outcome: TrialOutcome) -> None:
         """Write what a trial reported. The first one counts."""
         self._set("set_outcome", trial, outcome=orjson.dumps(outcome.body()).decode())

@@ -1,0 +1,102 @@
+"""Tuning jobs that have ended, written as rows: no trial ever ran. The figures look like those of a real search."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from trainshed.domain.jobs.failure import Failure, FailureCause
+from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.states import JobState
+from trainshed.domain.jobs.training import Training
+from trainshed.domain.tuning.space import ParameterSpec, Value
+from trainshed.domain.tuning.trial import Trial, TrialMeasurement, TrialOutcome
+from trainshed.domain.tuning.trial_job import trial_job
+from trainshed.store.database import Database
+from trainshed.store.jobs import JobStore
+from trainshed.store.tuning.trials import TrialStore
+
+START_US = 1_794_900_000_000_000
+TRIAL_US = 40_000_000
+RATE = {"parameterName": "learning_rate", "type": "DOUBLE", "minValue": 1e-4, "maxValue": 1.0}
+PARAMETERS: Sequence[Mapping[str, Any]] = (
+    {**RATE, "scaleType": "UNIT_LOG_SCALE"},
+    {"parameterName": "units", "type": "INTEGER", "minValue": 16.0, "maxValue": 512.0},
+    {"parameterName": "batch_size", "type": "DISCRETE", "discreteValues": [32.0, 64.0, 128.0, 256.0]},
+    {"parameterName": "optimizer", "type": "CATEGORICAL", "categoricalValues": ["sgd", "adam", "rmsprop"]},
+)
+
+
+def write_search(
+    database: Database,
+    project: str,
+    job_id: str,
+    *,
+    trials: int,
+    parameters: Sequence[Mapping[str, Any]] = PARAMETERS,
+    points: int = 12,
+    first: int = 1,
+    resume: str = "",
+) -> Job:
+    """Write a tuning job that has SUCCEEDED. One trial in nine failed, and every fifth one was stopped early."""
+    jobs = JobStore(database)
+    store, chance = TrialStore(database, jobs), random.Random(job_id)  # noqa: S311 - figures to look at
+    hyperparameters = {
+        "goal": "MAXIMIZE",
+        "hyperparameterMetricTag": "accuracy",
+        "maxTrials": trials,
+        "maxParallelTrials": 4,
+        "enableTrialEarlyStopping": True,
+        "params": [dict(parameter) for parameter in parameters],
+        **({"resumePreviousJobId": resume} if resume else {}),
+    }
+    training = Training.parse({"pythonModule": "trainer.task", "hyperparameters": hyperparameters})
+    assert training.tuning is not None
+    job = jobs.add(Job(project=project, id=job_id, workload=training, created_us=START_US, replicas=0), ())
+    for number in range(first, first + trials):
+        point = training.tuning.space.build(lambda parameter: parameter.sample(chance.random()))
+        begin_us = START_US + (number - first) * TRIAL_US // 4
+        texts = training.tuning.space.texts(point)
+        queued = store.add(trial_job(job, number, texts, now_us=begin_us), point, ())
+        _end(jobs, store, queued, list(_curve(point, training.tuning.space.parameters, points, begin_us, chance)))
+    moment_us = START_US + trials * TRIAL_US // 4 + TRIAL_US
+    for state in (JobState.PREPARING, JobState.RUNNING, JobState.SUCCEEDED):
+        job = jobs.record(job.to(state, now_us=moment_us, started_us=START_US))
+    return job
+
+
+def _end(jobs: JobStore, store: TrialStore, job: Job, curve: Sequence[TrialMeasurement]) -> None:
+    """Write how a trial ended, and what it had reported."""
+    number = job.trial
+    failed, stopped = number % 9 == 4, number % 5 == 3
+    end, failure = JobState.SUCCEEDED, None
+    if failed:
+        failure = Failure(cause=FailureCause.REPLICA_EXITED, facts={"name": "master-replica-0", "code": 1})
+        end = JobState.FAILED
+    elif stopped:
+        curve, end = curve[: max(3, len(curve) // 2)], JobState.CANCELLED
+    for state in (JobState.PREPARING, JobState.RUNNING):
+        job = jobs.record(job.to(state, now_us=job.created_us + 200_000))
+    if stopped and not failed:
+        job = jobs.record(job.to(JobState.CANCELLING, now_us=curve[-1].time_us))
+    ended = replace(job.to(end, now_us=curve[-1].time_us, failure=failure), generation=job.generation)
+    jobs.record(ended)
+    trial = Trial(number=number, point={}, job=ended)
+    if stopped and not failed:
+        store.set_stopped(trial, "Its best value is below the median of the completed trials at this step.")
+    store.set_outcome(trial, TrialOutcome(measurements=() if failed else tuple(curve), source="hypertune"))
+
+
+def _curve(
+    point: Mapping[str, Value], parameters: Sequence[ParameterSpec], points: int, begin_us: int, chance: random.Random
+) -> Iterator[TrialMeasurement]:
+    """Yield the learning curve of a point: the nearer it is to a good one, the higher."""
+    units = [each.position(point[each.name]) for each in parameters[:2]]
+    distance = math.hypot(*(unit - wanted for unit, wanted in zip(units, (0.45, 0.7), strict=False)))
+    top = 0.97 - 0.55 * distance + chance.gauss(0, 0.012) - (0.04 if "sgd" in point.values() else 0)
+    for index in range(1, points + 1):
+        value = top * (1 - math.exp(-3.2 * index / points)) + chance.gauss(0, 0.004)
+        yield TrialMeasurement(begin_us + 200_000 + index * (TRIAL_US // points), 100 * index, value)
