@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -128,6 +130,34 @@ def test_a_trial_s_lines_have_its_number(jobs: Submitter, done: dict[str, Any]) 
     assert [entry["jsonPayload"]["message"] for entry in found] == ["trial 3 of search"]
 
 
+def command(jobs: Submitter, *words: str, status: int = 0) -> str:
+    """Run a command line. Returns its output; stderr comes last."""
+    env = jobs.server.env() | {"TRAINSHED_PROJECT": PROJECT}
+    result = subprocess.run([sys.executable, "-m", "trainshed.cli", *words], env=env, capture_output=True, text=True)
+    assert result.returncode == status, result.stderr
+    return result.stdout + result.stderr
+
+
+def test_the_command_line_shows_the_best_trial_first(jobs: Submitter, done: dict[str, Any]) -> None:
+    lines = command(jobs, "jobs", "describe", "search", "--summarize").splitlines()
+    top = next(number for number, line in enumerate(lines) if "Training Output Trials" in line)
+    best = done["trainingOutput"]["trials"][0]
+    value = f"{best['finalMetric']['objectiveValue']:.6g}"
+    cells = [cell.strip() for cell in lines[top + 4].strip("│").split("│")]
+    assert cells == [best["trialId"], value, "2", f"kind={best['hyperparameters']['kind']}"]
+    assert any("TRIALS" in line and "ML_UNITS" in line for line in lines)
+    watched = command(jobs, "jobs", "watch", "search")
+    assert f"6 of 6 trials ended, best score {float(value):.4g} (trial {best['trialId']})" in watched
+
+
+def test_the_log_of_one_trial(jobs: Submitter, done: dict[str, Any]) -> None:
+    lines = command(jobs, "jobs", "logs", "search", "--trial", "4", "--grep", "^trial").splitlines()
+    assert [line.split("\t")[2:] for line in lines] == [["master-replica-0", "4", "trial 4 of search"]]
+    streamed = command(jobs, "jobs", "stream-logs", "search", "--trial", "4").splitlines()
+    assert {line.split("\t")[3] for line in streamed} == {"4"}
+    assert command(jobs, "jobs", "stream-logs", "search", "--trial", "99") == ""
+
+
 def test_failing_trials_end_the_job_with_their_commonest_cause(jobs: Submitter) -> None:
     tune(jobs, "failing", "--report=fail", maxTrials=20, maxParallelTrials=2)
     job = jobs.wait("failing", {"FAILED"})
@@ -163,7 +193,7 @@ def test_a_value_that_is_no_number_ends_no_search(jobs: Submitter) -> None:
 def test_a_trial_can_be_stopped_and_keeps_its_value(jobs: Submitter, tmp_path: Path) -> None:
     tune(jobs, "stopping", f"--until={tmp_path}/go", maxTrials=2, maxParallelTrials=1)
     eventually(lambda: trials_of(jobs, "stopping"), lambda found: 1 in found and found[1]["lastMetric"], within_s=60)
-    jobs.server.call("POST", f"/trainshed/v1/projects/{PROJECT}/jobs/stopping/trials/1:stop", {})
+    assert "Trial 1 of job [stopping] is being stopped." in command(jobs, "jobs", "stop-trial", "stopping", "1")
     eventually(lambda: trials_of(jobs, "stopping"), lambda found: 2 in found, within_s=60)
     (tmp_path / "go").touch()
     job = jobs.wait("stopping", {"SUCCEEDED"})

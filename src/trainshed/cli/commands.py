@@ -20,6 +20,7 @@ JOBS: dict[str, tuple[Any, str]] = {
     "list": ("jobs.commands:list_", "List jobs, the newest first."),
     "describe": ("jobs.commands:describe", "Show one job."),
     "cancel": ("jobs.commands:cancel", "Cancel a job that has not ended."),
+    "stop-trial": ("jobs.trials:stop_trial", "Stop a trial of a tuning job, and keep what it has reported."),
     "update": ("jobs.commands:update", "Change the labels of a job."),
     "stream-logs": ("jobs.logs:stream_logs", "Show a job's log until the job ends."),
     "logs": ("jobs.logs:logs", "Show a job's log, or a part of it."),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainshed.client.context import ClientContext, native_job_path
+from trainshed.client.transport import segment
 from trainshed.domain.jobs.states import TERMINAL_STATES, JobState
 
 LONG_POLL_TIMEOUT_S = 20.0  #: how long the server may hold a request without entries
@@ -51,6 +52,32 @@ def progress_updates(context: ClientContext, job: str, interval_s: float) -> Ite
             status["waiting"] = "" if not_pending else context.client.call("GET", path)["waiting"]
             yield status
         if state not in TERMINAL_STATES:
+            time.sleep(min(PROGRESS_INTERVAL_S, interval_s))
+
+
+def tunes(context: ClientContext, job: str) -> bool:
+    """Return whether a job is a tuning job. Raises `NotFoundError` if there is none of this name."""
+    body = context.client.call("GET", context.ml(f"jobs/{segment(job)}"))
+    return "hyperparameters" in body.get("trainingInput", {})
+
+
+def trial_updates(context: ClientContext, job: str, interval_s: float) -> Iterator[dict[str, Any]]:
+    """Yield a tuning job with its trials at each interval, when a trial starts or ends, and at its end.
+
+    `error` is why it failed, `waiting` what its trials wait for.
+    """
+    path = native_job_path(context, job)
+    before: list[Any] = []
+    due_s = 0.0
+    while not before or before[0] not in TERMINAL_STATES:
+        status: dict[str, Any] = context.client.call("GET", f"{path}/trials")
+        states = [status["state"], *(trial["state"] for trial in status["trials"])]
+        now_s = time.monotonic()
+        if states != before or now_s >= due_s:
+            due_s, before = now_s + interval_s, states
+            details = context.client.call("GET", path)
+            yield status | {"error": details["job"].get("errorMessage", ""), "waiting": details["waiting"]}
+        if before[0] not in TERMINAL_STATES:
             time.sleep(min(PROGRESS_INTERVAL_S, interval_s))
 
 

@@ -129,6 +129,7 @@ class LogSelection:
     tail: int | None = None  #: start this many matching entries before the end
     severity: str = ""  #: the minimum; empty: all
     words: str = ""  #: plain text, case-insensitive; empty: all
+    trial: int = 0  #: of a tuning job; 0: all, and entries of none. Selects sources of a log, so `matches` ignores it
     _search: Search | None = field(init=False, repr=False, compare=False)
     _rank: int = field(init=False, repr=False, compare=False)
     _folded: str = field(init=False, repr=False, compare=False)

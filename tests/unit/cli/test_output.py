@@ -119,8 +119,22 @@ def test_fields_are_found_by_path() -> None:
 
 
 def test_a_box_is_as_wide_in_each_line() -> None:
-    lines = boxed_text("A rather long title", ["ID"], ["1"]).splitlines()
+    lines = boxed_text("A rather long title", ["ID"], [["1"]]).splitlines()
     assert len({len(line) for line in lines}) == 1
+
+
+def test_a_box_has_rows_and_cells_of_several_lines() -> None:
+    assert boxed_text("Trials", ["TRIAL", "VALUES"], [["10", "rate=1\nunits=64"], ["2", ""]]).splitlines() == [
+        "┌──────────────────┐",
+        "│      Trials      │",
+        "├───────┬──────────┤",
+        "│ TRIAL │  VALUES  │",
+        "├───────┼──────────┤",
+        "│ 10    │ rate=1   │",
+        "│       │ units=64 │",
+        "│ 2     │          │",
+        "└───────┴──────────┘",
+    ]
 
 
 def test_errors_are_put_as_gcloud_puts_them() -> None:

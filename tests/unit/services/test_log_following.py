@@ -13,7 +13,7 @@ from trainshed.config import Home
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.logs import LogCursor, LogEntry, LogSelection, parse_since
 from trainshed.domain.work_budget import WorkLimits
-from trainshed.errors import InvalidArgumentError, NotFoundError
+from trainshed.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from trainshed.services.logs import job_log
 from trainshed.services.logs.pages import LogPage, LogPageRequest, LogPages
 from trainshed.store.jobs import JobStore
@@ -234,3 +234,9 @@ def test_since_is_a_time_or_a_duration() -> None:
     assert parse_since("90s", now_us=T0) == T0 - 90_000_000
     assert parse_since("1d", now_us=T0) == T0 - 86_400_000_000
     assert parse_since("1970-01-01T00:00:01Z", now_us=T0) == 1_000_000
+
+
+def test_a_job_without_trials_has_no_log_of_one(make_job: MakeJob, logs: LogPages) -> None:
+    make_job("j")
+    with pytest.raises(FailedPreconditionError, match="has no trials"):
+        follow(logs, LogSelection(trial=1), None)

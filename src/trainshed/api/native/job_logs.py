@@ -23,6 +23,7 @@ from trainshed.services.logs.pages import DEFAULT_PAGE, END, MAX_PAGE, LogPage, 
 
 _PARAMETERS = (
     Parameter(name="replica", description="Only lines of this replica, or of `service`."),
+    Parameter(name="trial", description="Only lines of this trial of a tuning job.", type=int, default=0, minimum=0),
     Parameter(name="severity", description="Lines of this severity or a higher one."),
     Parameter(name="search", description="Lines that contain this text, in upper or lower case."),
     Parameter(name="grep", description="Lines that match this regular expression (RE2)."),
@@ -84,6 +85,7 @@ def _page_request(wanted: Mapping[str, Any]) -> LogPageRequest:
     return LogPageRequest(
         selection=LogSelection(
             replica=wanted["replica"],
+            trial=wanted["trial"],
             severity=wanted["severity"],
             words=wanted["search"],
             grep=wanted["grep"],

@@ -31,6 +31,8 @@ _INPUT = (
     *("runtimeVersion", "pythonVersion", "region", "scaleTier", "pythonModule", "masterType"),
     *("workerType", "workerCount", "parameterServerType", "parameterServerCount", "jobDir"),
 )
+_OUTPUT = {"completedTrialCount": "TRIALS", "consumedMLUnits": "ML_UNITS"}  #: of a tuning job, with gcloud's headings
+_TRIAL_HEADINGS = ("TRIAL", "OBJECTIVE_VALUE", "STEP", "HYPERPARAMETERS")
 _PREDICTION = ("modelName", "versionName", "uri", "dataFormat", "outputPath", "batchSize", "runtimeVersion", "region")
 
 
@@ -64,6 +66,7 @@ def describe(job: str, project: str | None, summarize: bool, format: str | None)
     \b
     Example:
       trainshed jobs describe my_job
+      trainshed jobs describe my_search --summarize
     """
     context = session(project)
     details = context.client.call("GET", f"/trainshed/v1/projects/{context.project}/jobs/{segment(job)}")
@@ -106,14 +109,27 @@ def _summary(job: dict[str, Any]) -> Iterator[str]:
         ("Training Input Summary", {name: training.get(name) for name in _INPUT} | image),
         ("Prediction Input Summary", {name: prediction.get(name) for name in _PREDICTION}),
         ("Prediction Output Summary", job.get("predictionOutput", {})),
-        ("Training Output Summary", {name: value for name, value in output.items() if name != "trials"}),
+        ("Training Output Summary", {title: output.get(name) for name, title in _OUTPUT.items()}),
     )
     for title, values in boxes:
         cells = {heading(name): text_of(value) for name, value in values.items() if value not in (None, "")}
         if cells:
-            yield boxed_text(title, list(cells), list(cells.values()))
+            yield boxed_text(title, list(cells), [list(cells.values())])
+    if trials := output.get("trials"):
+        yield boxed_text("Training Output Trials", _TRIAL_HEADINGS, [_trial_cells(trial) for trial in trials])
     if job.get("errorMessage"):
         yield job["errorMessage"]
+
+
+def _trial_cells(trial: dict[str, Any]) -> list[str]:
+    metric, values = trial.get("finalMetric", {}), trial["hyperparameters"]
+    objective = f"{metric['objectiveValue']:.6g}" if metric else ""
+    return [
+        trial["trialId"],
+        objective,
+        metric.get("trainingStep", ""),
+        "\n".join(f"{name}={values[name]}" for name in sorted(values)),
+    ]
 
 
 @click.command(cls=Command)

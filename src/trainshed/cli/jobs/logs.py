@@ -37,6 +37,7 @@ def show_stream(
 @click.argument("job")
 @project_option
 @click.option("--task-name", metavar="REPLICA", help="Only lines of this replica, such as master-replica-0.")
+@click.option("--trial", type=click.IntRange(1), metavar="N", help="Only lines of this trial of a tuning job.")
 @click.option(
     "--polling-interval",
     type=click.FloatRange(min=0, min_open=True),
@@ -45,15 +46,21 @@ def show_stream(
 )
 @click.option("--allow-multiline-logs", is_flag=True, help="Keep messages of several lines together.")
 def stream_logs(
-    job: str, project: str | None, task_name: str | None, polling_interval: float | None, allow_multiline_logs: bool
+    job: str,
+    project: str | None,
+    task_name: str | None,
+    trial: int | None,
+    polling_interval: float | None,
+    allow_multiline_logs: bool,
 ) -> None:
     """Show a job's log until the job ends.
 
     \b
     Example:
       trainshed jobs stream-logs my_job
+      trainshed jobs stream-logs my_search --trial 3
     """
-    query = {"replica": task_name}
+    query = {"replica": task_name, "trial": trial}
     stream = entries(session(project), job, query=query, follow=True, pause_s=polling_interval)
     show_stream(stream, job, show=click.echo, whole=allow_multiline_logs)
 
@@ -76,6 +83,7 @@ class Moment(click.ParamType[str]):
 @click.argument("job")
 @project_option
 @click.option("--replica", metavar="NAME", help="Only lines of this replica: master-replica-0, service.")
+@click.option("--trial", type=click.IntRange(1), metavar="N", help="Only lines of this trial of a tuning job.")
 @click.option("--since", type=Moment(), help="Only lines since then: 10m, 2h, or 2026-11-15T21:17:35Z.")
 @click.option("--grep", metavar="REGEX", help="Only lines whose message matches.")
 @click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N of them.")

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from trainshed.cli.jobs.watch_trials import trials_line, trials_picture
 from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.options import WordChoice, project_option, session
 from trainshed.cli.toolkit.output import say
 from trainshed.client.job_format import cores, duration, evaluated, facts, number, percent, rate, size
-from trainshed.client.job_reader import PROGRESS_INTERVAL_S, progress_updates
+from trainshed.client.job_reader import PROGRESS_INTERVAL_S, progress_updates, trial_updates, tunes
 from trainshed.domain.jobs.states import JobState
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ _LINE_INTERVAL_S = 10.0  #: between two lines without a terminal
     help="text or json; JSON is one object a line.",
 )
 def watch(job: str, project: str | None, interval: float | None, format: str) -> None:
-    """Watch a job until it ends: its progress, and what each replica does.
+    """Watch a job until it ends: its progress, and what each replica does. Of a tuning job: what each trial does.
 
     Exits with 0 if the job has SUCCEEDED, else with 1. Ctrl-C ends the watching and leaves the job alone. Where there
     is no terminal, lines are printed.
@@ -51,13 +52,15 @@ def watch(job: str, project: str | None, interval: float | None, format: str) ->
       trainshed jobs watch my_job
     """
     context = session(project)
+    by_replica, by_trial = (progress_updates, line_of, picture), (trial_updates, trials_line, trials_picture)
+    updates, line, view = by_trial if tunes(context, job) else by_replica
     try:
         if format == "json":
-            last = _print_json(progress_updates(context, job, interval or _LINE_INTERVAL_S))
+            last = _print_json(updates(context, job, interval or _LINE_INTERVAL_S))
         elif sys.stdout.isatty():
-            last = _show_live(progress_updates(context, job, interval or PROGRESS_INTERVAL_S))
+            last = _show_live(updates(context, job, interval or PROGRESS_INTERVAL_S), view)
         else:
-            last = _print_lines(progress_updates(context, job, interval or _LINE_INTERVAL_S))
+            last = _print_lines(updates(context, job, interval or _LINE_INTERVAL_S), line)
     except KeyboardInterrupt:
         say(
             f"\nJob [{job}] goes on. To go on watching it:\n\n  $ trainshed jobs watch {job}\n\n"
@@ -75,10 +78,10 @@ def _print_json(updates: Iterator[dict[str, Any]]) -> dict[str, Any]:
     return status
 
 
-def _print_lines(updates: Iterator[dict[str, Any]]) -> dict[str, Any]:
+def _print_lines(updates: Iterator[dict[str, Any]], line: Callable[[dict[str, Any], datetime], str]) -> dict[str, Any]:
     status: dict[str, Any] = {}
     for status in updates:
-        click.echo(line_of(status, datetime.now()))
+        click.echo(line(status, datetime.now()))
     return status
 
 
@@ -100,18 +103,20 @@ def line_of(status: dict[str, Any], now: datetime) -> str:
     return "  ".join(part for part in parts if part)
 
 
-def _show_live(updates: Iterator[dict[str, Any]]) -> dict[str, Any]:
+def _show_live(
+    updates: Iterator[dict[str, Any]], view: Callable[[dict[str, Any], int], RenderableType]
+) -> dict[str, Any]:
     """Show a view that is redrawn at each update. The last one stays."""
     from rich.live import Live
 
     status: dict[str, Any] = {}
     with Live(auto_refresh=False) as live:
         for status in updates:
-            live.update(picture(status), refresh=True)
+            live.update(view(status, live.console.height), refresh=True)
     return status
 
 
-def picture(status: dict[str, Any]) -> RenderableType:
+def picture(status: dict[str, Any], height: int) -> RenderableType:
     """Return the view: the state, a bar if the fraction is known, the metrics, and a row for each replica."""
     from rich.console import Group
     from rich.text import Text

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import zip_longest
 from typing import Any
 
 import click
@@ -86,9 +87,10 @@ def table_text(rows: Iterable[Sequence[str]], headings: Sequence[str]) -> str:
     return "\n".join(line.rstrip() for line in padded)
 
 
-def boxed_text(title: str, headings: Sequence[str], cells: Sequence[str]) -> str:
-    """Format a titled box with one row."""
-    widths = [max(len(heading), len(cell)) for heading, cell in zip(headings, cells, strict=True)]
+def boxed_text(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Format a titled box, as gcloud does. A cell may have several lines."""
+    lines = [line for cells in rows for line in zip_longest(*(cell.split("\n") for cell in cells), fillvalue="")]
+    widths = [max(map(len, column)) for column in zip(headings, *lines, strict=True)]
     widths[-1] += max(0, len(title) + 2 - sum(width + 3 for width in widths))
     inner = sum(width + 3 for width in widths) - 1
 
@@ -99,7 +101,7 @@ def boxed_text(title: str, headings: Sequence[str], cells: Sequence[str]) -> str
         return "│" + "│".join(f" {align(text, width)} " for text, width in zip(texts, widths, strict=True)) + "│"
 
     top = [f"┌{'─' * inner}┐", f"│{title.center(inner)}│", rule("├", "┬", "┤"), row(headings, str.center)]
-    return "\n".join([*top, rule("├", "┼", "┤"), row(cells, str.ljust), rule("└", "┴", "┘")])
+    return "\n".join([*top, rule("├", "┼", "┤"), *(row(line, str.ljust) for line in lines), rule("└", "┴", "┘")])
 
 
 def yaml_text(value: Any) -> str:

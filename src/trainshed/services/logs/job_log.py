@@ -14,6 +14,7 @@ from trainshed.domain.jobs.job import Job, JobEvent
 from trainshed.domain.jobs.reconcile import MAX_TRIAL_ATTEMPTS
 from trainshed.domain.logs import SERVICE, LogCursor, LogEntry, insert_id
 from trainshed.domain.work_budget import WorkBudget, WorkLimits
+from trainshed.errors import FailedPreconditionError
 from trainshed.store.jobs import JobStore
 
 MAX_PAGE_BYTES = 8 << 20  #: approximate size limit of a page
@@ -58,6 +59,7 @@ class JobLog:
     job: Job
     events: Sequence[JobEvent]
     files: Sequence[AttemptLog]  #: of each attempt; of a tuning job: of each attempt at each trial
+    only: int = 0  #: the trial whose records are read; 0: all records
 
     @classmethod
     def open(cls, jobs: JobStore, home: Home, project: str, job_id: str) -> JobLog:
@@ -71,6 +73,12 @@ class JobLog:
             return cls(job, jobs.events(job.project, job.id), log_files(home, job))
         last = jobs.last_trial(job.project, job.id)
         return cls(job, jobs.events(job.project, job.id), _trial_files(home, job, last))
+
+    def of_trial(self, number: int) -> JobLog:
+        """Return the log with the records of one trial. Cursors stay valid. Raises `FailedPreconditionError`."""
+        if number and self.job.tuning is None:
+            raise FailedPreconditionError(f"Job {self.job.id} has no trials: it has no hyperparameters.", field="trial")
+        return replace(self, only=number)
 
     def end(self) -> LogCursor:
         """Return the cursor behind all records."""
@@ -89,7 +97,9 @@ class JobLog:
         """Yield the records after the positions, up to `until`, oldest first. `end` of each is its next position."""
         events = (event_record(event) for event in self.events if event.seq > positions[0])
         read = [events, *(file.forwards(positions[number]) for number, file in enumerate(self.files, start=1))]
-        sources: list[Iterable[SourcedRecord]] = [_with_source(records, number) for number, records in enumerate(read)]
+        sources: list[Iterable[SourcedRecord]] = [
+            _with_source(records, number) for number, records in enumerate(read) if self._is_read(number)
+        ]
         if until is not None:
             sources = [takewhile(lambda item: item[0].end <= until[item[1]], source) for source in sources]
         return heapq.merge(*sources, key=_order)
@@ -97,9 +107,9 @@ class JobLog:
     def backwards(self, positions: Sequence[int]) -> Iterator[SourcedRecord]:
         """Yield all records before the positions, newest first. `start` of each is its next position."""
         events = [event_record(event) for event in reversed(self.events) if event.seq <= positions[0]]
-        sources: list[Iterable[SourcedRecord]] = [_with_source(events, 0)]
+        sources: list[Iterable[SourcedRecord]] = [_with_source(events, 0)] if self._is_read(0) else []
         for number, file in enumerate(self.files, start=1):
-            if positions[number]:
+            if positions[number] and self._is_read(number):
                 sources.append(_with_source(file.backwards(positions[number]), number))
         return heapq.merge(*sources, key=_order, reverse=True)
 
@@ -156,6 +166,9 @@ class JobLog:
             message=record.message,
             insert_id=insert_id(record.time_us, attempt=source, position=record.start if source else record.end),
         )
+
+    def _is_read(self, source: int) -> bool:
+        return not self.only or self._trial(source) == self.only
 
     def _trial(self, source: int) -> int:
         """Return the number of the trial whose record a source has. Returns 0 if there is none."""

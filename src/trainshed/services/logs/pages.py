@@ -71,7 +71,7 @@ class LogPages:
 
     def page(self, project: str, job_id: str, request: LogPageRequest, work: WorkBudget | None = None) -> LogPage:
         """Return a page. It is short if the work that the request may do is done before."""
-        log = JobLog.open(self._jobs, self._home, project, job_id)
+        log = JobLog.open(self._jobs, self._home, project, job_id).of_trial(request.selection.trial)
         work = work or scan_budget()
         if request.before is None:
             return _page_after(log, request, work)
