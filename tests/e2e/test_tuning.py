@@ -118,6 +118,14 @@ def test_a_search_is_one_job_of_the_project(jobs: Submitter, done: dict[str, Any
         jobs.get("search.trial-1")
 
 
+def test_hypertune_of_the_runtime_reports(jobs: Submitter) -> None:
+    report = "import hypertune\nhypertune.HyperTune().report_hyperparameter_tuning_metric('score', 0.25, 7)\n"
+    spec = {"hyperparameterMetricTag": "score", "params": [X], "maxTrials": 1}
+    jobs.submit("hypertune", report, hyperparameters=spec)
+    [trial] = jobs.wait("hypertune", {"SUCCEEDED"})["trainingOutput"]["trials"]
+    assert trial["finalMetric"] == {"trainingStep": "7", "objectiveValue": 0.25}
+
+
 def test_a_trial_s_lines_have_its_number(jobs: Submitter, done: dict[str, Any]) -> None:
     entries = jobs.server.call("GET", f"/trainshed/v1/projects/{PROJECT}/jobs/search/logs")["entries"]
     spoken = {entry["trial"]: entry["message"] for entry in entries if entry["message"].startswith("trial ")}

@@ -222,3 +222,12 @@ def test_the_meter_counts_packages_then_compiled_files(tmp_path: Path) -> None:
     half, text = meter.look(gone)
     assert text == "Compiling: 1 of 2 files"
     assert 0 <= start < one < both < half < 1
+
+
+def test_trainers_of_every_runtime_can_report_to_a_search() -> None:
+    without = [
+        name
+        for name, runtime in CATALOGUE.items()
+        if not any(pin.startswith("cloudml-hypertune==") for pin in runtime.pins)
+    ]
+    assert without == []
