@@ -18,6 +18,7 @@ TrainshedError
 ├── UnavailableError             retry after `retry_after_s` seconds
 │   ├── DatabaseUnavailableError the database is busy or unreachable; a write may have happened
 │   └── ResourceExhaustedError   too many concurrent requests
+├── QuotaExceededError           a limit that an owner has set
 ├── DeadlineExceededError        took longer than allowed
 ├── RequestCancelledError        the client disconnected before the response
 ├── DiskFullError                the disk of the state folder is full
@@ -119,6 +120,17 @@ class DatabaseUnavailableError(UnavailableError):
 
 class ResourceExhaustedError(UnavailableError):
     """Too many concurrent requests. This one was not started."""
+
+
+class QuotaExceededError(TrainshedError):
+    """A limit that an owner has set forbids the request. To try again helps only when something has ended."""
+
+    def __init__(self, message: str, *, subject: str, quota: str, limit: int, used: int) -> None:
+        self.subject = subject  #: the resource name of whom the limit applies to
+        self.quota = quota
+        self.limit = limit
+        self.used = used
+        super().__init__(message)
 
 
 class DeadlineExceededError(TrainshedError):

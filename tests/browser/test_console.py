@@ -15,7 +15,7 @@ from trainshed.testing.processes.servers import RunningServer
 
 Open = Callable[..., Page]
 
-PLACES = ["", "/jobs", "/compare", "/models", "/playground", "/buckets", "/tokens", "/audit", "/settings"]
+PLACES = ["", "/jobs", "/compare", "/models", "/playground", "/buckets", "/tokens", "/quotas", "/audit", "/settings"]
 WAIT_MS = 90_000.0
 
 

@@ -40,6 +40,7 @@ TABLES: dict[str, Content] = {
     "operations": Content(_IN, "long-running operations"),
     "policies": Content(_IN, "IAM policies"),
     "projects": Content(_IN, "projects and their numbers"),
+    "quotas": Content(_IN, "limits of projects and users"),
     "slot_usage": Content(_IN, "slots that projects and users had in use lately"),
     "studies": Content(_IN, "studies"),
     "study_measurements": Content(_IN, "measurements of trials of studies"),

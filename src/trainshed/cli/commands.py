@@ -147,6 +147,15 @@ COMMANDS: dict[str, tuple[Any, str]] = {
         },
         "Sign-in, tokens and users.",
     ),
+    "quotas": (
+        {
+            "list": ("server.quotas:list_", "List the limits that apply in a project, with what is in use."),
+            "describe": ("server.quotas:describe", "Show what a limit counts, and what is in use of it."),
+            "set": ("server.quotas:set_", "Set a limit."),
+            "unset": ("server.quotas:unset", "Remove a limit."),
+        },
+        "Limits of projects and users.",
+    ),
     "audit": ("server.audit:audit", "Show who changed what, and who was refused."),
     "config": (
         {

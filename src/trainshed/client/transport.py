@@ -20,6 +20,7 @@ MAX_ATTEMPTS = 6
 TIMEOUT_S = 60.0
 _MAX_IDLE_S = 2.0  #: after that the server may close the connection, so a new one is made
 RETRYABLE_CODES = frozenset({429, 500, 502, 503, 504})  #: a retry may succeed
+_QUOTA_FAILURE = "type.googleapis.com/google.rpc.QuotaFailure"
 _UNPROCESSED_CODES = frozenset({429, 503})  #: the server did nothing, so even a POST may be resent
 _IDEMPOTENT_METHODS = frozenset({"GET", "PUT", "DELETE", "PATCH"})
 
@@ -38,6 +39,11 @@ class ApiError(TrainshedError):
         self.details = details
         self.raw = raw
         super().__init__(message)
+
+    @property
+    def is_quota(self) -> bool:
+        """Whether a limit forbids the request, so that to try again soon is of no use."""
+        return any(isinstance(each, Mapping) and each.get("@type") == _QUOTA_FAILURE for each in self.details)
 
 
 class ApiInvalidArgumentError(ApiError, errors.InvalidArgumentError):
@@ -175,7 +181,7 @@ class Client:
             try:
                 return send()
             except ApiError as exc:
-                if exc.code not in (RETRYABLE_CODES if idempotent else _UNPROCESSED_CODES):
+                if exc.is_quota or exc.code not in (RETRYABLE_CODES if idempotent else _UNPROCESSED_CODES):
                     raise
             except ConnectionLostError as exc:
                 if exc.sent and not idempotent:

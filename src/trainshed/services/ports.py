@@ -38,6 +38,10 @@ class HostPlacement(Protocol):
 class QueueStatus(Protocol):
     """The state of a job's queue and engine."""
 
+    def quota_reason(self, job: Job) -> str:
+        """Return why the limit of running replicas keeps a queued job waiting. Returns "" if it does not."""
+        ...
+
     def pending_reason(self, job: Job) -> str:
         """Return what capacity the job at the head of the queue waits for, as the end of a sentence."""
 

@@ -9,6 +9,7 @@ from trainshed.services.access.audit import AuditLog
 from trainshed.services.access.oidc import OidcSignIn
 from trainshed.services.access.policies import Policies
 from trainshed.services.access.projects import Projects
+from trainshed.services.access.quotas import Quotas
 from trainshed.services.access.sessions import BrowserSessions
 from trainshed.services.access.tokens import Tokens
 from trainshed.services.access.users import Users
@@ -44,6 +45,7 @@ class Services:
 
     tokens: Tokens
     users: Users
+    quotas: Quotas
     oidc: OidcSignIn | None  #: None: no provider is configured
     audit: AuditLog
     sessions: BrowserSessions

@@ -132,8 +132,10 @@ class ModelStore:
             crashpoint("model.delete.before_commit")
             return insert_operation(tx, operation)
 
-    def add_version(self, version: Version, operation: Operation) -> tuple[Version, Operation]:
-        """Store a new version and its create operation.
+    def add_version(
+        self, version: Version, operation: Operation, check: Callable[[Transaction], object] = lambda tx: None
+    ) -> tuple[Version, Operation]:
+        """Store a new version and its create operation, unless `check`, which the transaction calls last, raises.
 
         Raises `AlreadyExistsError` if the model has a version with this name.
         """
@@ -143,6 +145,7 @@ class ModelStore:
                 operation = insert_operation(tx, operation)
                 version = replace(version, operation=operation.id)
                 tx.run(QUERY["insert_version"], _version_values(version))
+                check(tx)
                 crashpoint("version.create.before_commit")
         except sa.exc.IntegrityError as exc:
             if not is_duplicate(exc):

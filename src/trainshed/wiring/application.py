@@ -41,6 +41,7 @@ from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
 from trainshed.services.access.policies import Policies
 from trainshed.services.access.projects import Projects
+from trainshed.services.access.quotas import Quotas
 from trainshed.services.access.sessions import BrowserSessions
 from trainshed.services.access.tokens import Tokens
 from trainshed.services.artifacts import JobArtifacts, VersionArtifacts
@@ -285,6 +286,7 @@ def _build_services(
     reports = JobReports(attempts=AttemptFolders(core.home.jobs), progress=progress, failures=Failures(core.home))
     return Services(
         tokens=tokens,
+        quotas=Quotas(core.quotas),
         users=build_users(core, tokens, Cancellations(core.jobs, control, tuning_plane.jobs)),
         oidc=build_oidc(core.home, tokens),
         audit=audit,
@@ -378,6 +380,7 @@ def _jobs(core: Core, uri_checker: UriChecker, control: JobController, reports: 
         models=core.models,
         machines=core.machines,
         registries=ImageRegistries.parse(core.settings.image_registries),
+        quotas=Quotas(core.quotas),
     )
     return Jobs(core.jobs, control, checks, reports, tuning)
 
@@ -416,6 +419,7 @@ def _models_and_versions(
         placement=job_plane.registry,
         uri_checker=uri_checker,
         registries=ImageRegistries.parse(core.settings.image_registries),
+        quotas=Quotas(core.quotas),
     )
     versions = Versions(core.models, deployments, metrics, projects, checks)
     return Models(core.models, deployments, metrics, projects), versions

@@ -28,6 +28,7 @@ from trainshed.services.access.projects import Projects
 from trainshed.services.console.machine_metrics import MachineMetrics, sample_machine
 from trainshed.services.storage.buckets import Buckets
 from trainshed.services.storage.objects import Objects
+from trainshed.store.access.quotas import QuotaStore
 from trainshed.store.buckets import BucketStore
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
@@ -49,6 +50,7 @@ class Core:
     jobs: JobStore
     models: ModelStore
     operations: OperationStore
+    quotas: QuotaStore
     runtimes: Runtimes
     backend: BackendRouter
     buckets: Buckets
@@ -83,6 +85,7 @@ def build_core(home: Home, settings: Settings, database: Database, sandbox: Sand
         jobs=JobStore(database),
         models=ModelStore(database),
         operations=OperationStore(database),
+        quotas=QuotaStore(database),
         runtimes=Runtimes(home.runtimes, uv),
         backend=backend,
         buckets=buckets,

@@ -114,6 +114,7 @@ def build_job_plane(
         max_launches=(core.settings.slots or SLOTS_PER_CORE * core.cpus) + MAX_REMOTE_LAUNCHES,
         poll_s=core.settings.poll_s,
         queue=_job_queue(core),
+        limits=core.quotas.applied,
         check=core.database.check_fence,
         give_up=lambda: os.kill(os.getpid(), signal.SIGTERM),
     )

@@ -25,7 +25,7 @@ class Shaky:
     """Objects in a dict behind HTTP. `faults` are used up one a request that carries an object's bytes.
 
     A fault is "cut" (the connection dies at once), "half" (half of the bytes pass, then it dies), "lost" (all is done,
-    but the answer never comes), "bad" (a bit flips) or a status to answer with.
+    but the answer never comes), "bad" (a bit flips), "quota" (a limit) or a status to answer with.
     """
 
     def __init__(self) -> None:
@@ -65,6 +65,9 @@ class Shaky:
             handler.die()
         elif isinstance(fault, int):
             handler.answer(fault, {"error": {"code": fault, "message": "Not now.", "status": "UNAVAILABLE"}})
+        elif fault == "quota":
+            details = [{"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": []}]
+            handler.answer(429, {"error": {"code": 429, "message": "Used up.", "details": details}})
         else:
             handler.answer(200, json.loads(body or b"{}"))
 
@@ -202,6 +205,14 @@ def test_a_request_that_may_have_been_done_is_not_sent_twice(client: Client, sha
     with pytest.raises(ConnectionLostError, match="does not answer"):
         client.call("POST", "/echo", body={})
     assert len(shaky.requests) == 1
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_limit_that_is_reached_is_not_tried_again(client: Client, shaky: Shaky, method: str) -> None:
+    shaky.faults = ["quota"]
+    with pytest.raises(ApiError, match="Used up") as caught:
+        client.call(method, "/echo", body={})
+    assert (caught.value.is_quota, len(shaky.requests)) == (True, 1)
 
 
 def test_a_post_that_was_not_done_is_sent_again(client: Client, shaky: Shaky) -> None:

@@ -13,6 +13,8 @@ import pytest
 from trainshed.control.jobs import controller
 from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
+from trainshed.control.jobs.running_limits import Limits
+from trainshed.domain.access.quotas import AppliedLimit, QuotaName
 from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.reconcile import ObservedAttempt
@@ -104,11 +106,12 @@ class Loop:
         prepare: Callable[[Job], AttemptSpec] = attempt_spec,
         engine: FakeEngine | None = None,
         far: FakeEngine | None = None,
+        limits: Limits = lambda project, user: (),
     ) -> None:
         self.engine = engine or FakeEngine(slots=slots)
         self.far = far or FakeEngine(slots=slots)
         table = sites(prepare, local=self.engine, far=self.far)
-        self.control = JobController(store, table, gang=gang, max_launches=max(slots, 9), poll_s=0.01)
+        self.control = JobController(store, table, gang=gang, max_launches=max(slots, 9), poll_s=0.01, limits=limits)
         CONTROLLERS.append(self.control)
         self._store = store
 
@@ -121,14 +124,47 @@ class Loop:
         return job if job.state is state else eventually(step, lambda job: job.state is state)
 
 
-def add(store: JobStore, name: str, *, priority: int = 0, replicas: int = 1, engine: str = "local") -> Job:
+def add(
+    store: JobStore, name: str, *, priority: int = 0, replicas: int = 1, engine: str = "local", user: str = ""
+) -> Job:
     workload = Training.parse({"workerCount": str(replicas - 1)})
-    job = Job(project=PROJECT, id=name, workload=workload, priority=priority, engine=engine, created_us=now_us())
+    job = Job(
+        project=PROJECT,
+        id=name,
+        workload=workload,
+        priority=priority,
+        replicas=replicas,
+        engine=engine,
+        user=user,
+        created_us=now_us(),
+    )
     return store.add(job, ())
 
 
 def texts(store: JobStore, name: str) -> list[str]:
     return [event.message for event in store.events(PROJECT, name)]
+
+
+def test_jobs_beyond_a_limit_of_running_replicas_wait_and_hold_up_nobody(store: JobStore) -> None:
+    def limits(project: str, user: str) -> list[AppliedLimit]:
+        if user != "ada":
+            return []
+        return [AppliedLimit(name=QuotaName.RUNNING_REPLICAS, value=2, project=project, user=user)]
+
+    loop = Loop(store, slots=8, limits=limits)
+    jobs = [("a1", "ada", 1), ("a2", "ada", 2), ("a3", "ada", 1), ("b1", "bob", 3)]
+    for name, user, replicas in jobs:
+        add(store, name, user=user, replicas=replicas)
+    for name in ("a1", "a3", "b1"):
+        loop.until(name, JobState.RUNNING)
+    waiting = store.get(PROJECT, "a2")
+    assert (waiting.state, waiting.passed_over_us) == (JobState.QUEUED, None)
+    assert "user ada of project p-one has 2 of 2 replicas that run or start" in loop.control.quota_reason(waiting)
+    assert loop.control.quota_reason(store.get(PROJECT, "b1")) == ""
+    for name in ("a1", "a3"):
+        loop.engine.finish(attempt_folder(store.get(PROJECT, name)))
+        loop.until(name, JobState.SUCCEEDED)
+    loop.until("a2", JobState.RUNNING)
 
 
 def test_a_job_goes_from_the_queue_to_its_end(store: JobStore) -> None:

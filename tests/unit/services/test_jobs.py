@@ -36,12 +36,14 @@ from trainshed.errors import (
 )
 from trainshed.runtimes.resolution import RuntimeChoice
 from trainshed.services.access.policies import Policies
+from trainshed.services.access.quotas import Quotas
 from trainshed.services.jobs.cancellations import Cancellations
 from trainshed.services.jobs.failures import Failures
 from trainshed.services.jobs.jobs import JobChecks, Jobs
 from trainshed.services.jobs.reports import JobReports
 from trainshed.services.jobs.tuning import TuningJobs
 from trainshed.services.paging import PageRequest
+from trainshed.store.access.quotas import QuotaStore
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.store.models import ModelStore
@@ -90,6 +92,9 @@ class IdleScheduler:
     def shortfall(self, engine: str, training: Training) -> str:
         return shortfall(training, cpus=4) if engine == "local" else ""
 
+    def quota_reason(self, job: Job) -> str:
+        return ""
+
     def pending_reason(self, job: Job) -> str:
         return "3 of this machine's 8 places are free"
 
@@ -122,6 +127,7 @@ class Shed:
             models=_models_with_digits(database),
             machines=STANDARD,
             registries=ImageRegistries.parse(DEFAULT_REGISTRIES),
+            quotas=Quotas(QuotaStore(database)),
         )
         reports = JobReports(attempts=self.attempts, progress=self.attempts, failures=Failures(Home(folder)))
         self.tuning = TuningJobs(self.store, TrialStore(database, self.store), IdleTuning(), clock=self.tick)

@@ -76,6 +76,9 @@ class FullMachine:
     def next_of(self, project: str, *, limit: int) -> Sequence[tuple[str, int]]:
         return self._queue.next_of(project, ("local",), limit=limit)
 
+    def quota_reason(self, job: Job) -> str:
+        return ""
+
     def pending_reason(self, job: Job) -> str:
         return "0 of this machine's 8 places are free"
 

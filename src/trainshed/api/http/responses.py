@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -38,6 +38,7 @@ STATUS: Mapping[type[e.TrainshedError], tuple[int, str, str]] = {
     e.UnimplementedError: (501, "UNIMPLEMENTED", "notImplemented"),
     e.UnavailableError: (503, "UNAVAILABLE", "backendError"),
     e.ResourceExhaustedError: (429, "RESOURCE_EXHAUSTED", "rateLimitExceeded"),
+    e.QuotaExceededError: (429, "RESOURCE_EXHAUSTED", "quotaExceeded"),
     e.DeadlineExceededError: (504, "DEADLINE_EXCEEDED", "backendError"),
     e.RequestCancelledError: (499, "CANCELLED", "backendError"),
     e.DiskFullError: (507, "RESOURCE_EXHAUSTED", "quotaExceeded"),
@@ -70,7 +71,26 @@ def error_response(exc: Exception) -> Response:
     code, status, reason = next(STATUS[kind] for kind in type(exc).__mro__ if kind in STATUS)
     if code == 304:
         return Response(status_code=304)
+    if isinstance(exc, e.QuotaExceededError):
+        return problem_response(code, status, reason, str(exc), details=_quota_details(exc))
     return problem_response(code, status, reason, str(exc), field=getattr(exc, "field", ""), headers=_headers(exc))
+
+
+def _quota_details(exc: e.QuotaExceededError) -> list[dict[str, Any]]:
+    """Return the limit as Google's APIs do: for people in QuotaFailure, for programs in ErrorInfo."""
+    facts = {"quota": exc.quota, "subject": exc.subject, "limit": str(exc.limit), "used": str(exc.used)}
+    return [
+        {
+            "@type": "type.googleapis.com/google.rpc.QuotaFailure",
+            "violations": [{"subject": exc.subject, "description": str(exc)}],
+        },
+        {
+            "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+            "reason": "QUOTA_EXCEEDED",
+            "domain": "trainshed",
+            "metadata": facts,
+        },
+    ]
 
 
 def error_in_form(response: Response, form: ErrorForm) -> Response:
@@ -80,7 +100,14 @@ def error_in_form(response: Response, form: ErrorForm) -> Response:
 
 
 def problem_response(
-    code: int, status: str, reason: str, message: str, *, field: str = "", headers: Mapping[str, str] | None = None
+    code: int,
+    status: str,
+    reason: str,
+    message: str,
+    *,
+    field: str = "",
+    headers: Mapping[str, str] | None = None,
+    details: Sequence[Mapping[str, Any]] = (),
 ) -> Response:
     """Return Google's error body. Cloud Storage clients read `errors`; other clients read `status` and `details`."""
     body: dict[str, Any] = {"code": code, "message": message, "status": status}
@@ -89,6 +116,8 @@ def problem_response(
             body["message"] = f"Field: {field} Error: {message}"
         violation = {"field": field, "description": message}
         body["details"] = [{"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": [violation]}]
+    if details:
+        body["details"] = list(details)
     body["errors"] = [{"domain": "global", "reason": reason, "message": body["message"]}]
     return Response(orjson.dumps({"error": body}), code, dict(headers or {}), media_type="application/json")
 

@@ -20,6 +20,7 @@ _TITLES = {
     "server": "Server",
     "tokens": "Tokens",
     "users": "Users and service accounts",
+    "quotas": "Quotas",
     "audit": "Audit record",
     "sessions": "Sessions of browsers and command lines",
     "runtimes": "Runtimes",

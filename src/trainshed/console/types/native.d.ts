@@ -486,6 +486,44 @@ declare namespace Api {
     waiting: string;
   }
 
+  /** A limit as it was set. */
+  interface Quota {
+    name: QuotaName;
+    project: string;
+    user: string;
+    value: number;
+  }
+
+  type QuotaName = "running-replicas" | "queued-replicas" | "jobs-per-day" | "highest-priority" | "versions";
+
+  /** A limit to set. */
+  interface QuotaRequest {
+    name: QuotaName;
+    project: string;
+    user?: string;
+    value: number;
+  }
+
+  /** A limit that applies, with what counts towards it. */
+  interface QuotaUse {
+    name: QuotaName;
+    project: string;
+    user: string;
+    value: number;
+    used: number | null;
+    default: boolean;
+  }
+
+  /** The limits that apply. */
+  interface QuotaUses {
+    quotas: QuotaUse[];
+  }
+
+  /** All limits as they were set. */
+  interface Quotas {
+    quotas: Quota[];
+  }
+
   /** A form, in the form of RFC 6749. Other fields are passed over. */
   interface RefreshRequest {
     grant_type: "refresh_token";
@@ -834,6 +872,19 @@ declare namespace Api {
   }
 
   type UserKind = "user" | "service-account";
+
+  /** A limit of a user, or of each user, to remove. */
+  interface UserQuotaName {
+    name: QuotaName;
+    user: string;
+  }
+
+  /** A limit of a user, or of each user, to set. */
+  interface UserQuotaRequest {
+    name: QuotaName;
+    user: string;
+    value: number;
+  }
 
   /** A user or a service account to add. */
   interface UserRequest {

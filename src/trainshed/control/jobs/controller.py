@@ -14,6 +14,7 @@ from trainshed.background import BackgroundLoop, PassFailures
 from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
 from trainshed.control.jobs.queue import JobQueue
 from trainshed.control.jobs.queue_walk import QueueWalk
+from trainshed.control.jobs.running_limits import Limits, RunningLimits
 from trainshed.control.jobs.usage_ledger import UsageLedger, slots_in_use
 from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
@@ -67,18 +68,22 @@ class JobController:
         max_launches: int,
         poll_s: float,
         queue: JobQueue | None = None,
+        limits: Limits = lambda project, user: (),
         clock: Callable[[], int] = now_us,
         check: Callable[[], None] = lambda: None,
         give_up: Callable[[], None] = lambda: None,
     ) -> None:
         """`gang` returns the gang request of a job's current attempt. `max_launches` limits concurrent launches.
 
-        `queue` has the order of queued jobs. None: one with the default policy, whose usage nobody stores. `check` runs
-        before each pass. If it raises `CannotProceedError`, the loop ends and `give_up` is called once.
+        `queue` has the order of queued jobs. None: one with the default policy, whose usage nobody stores. `limits`
+        gives the limits of a project and of a user of it. `check` runs before each pass. If it raises
+        `CannotProceedError`, the loop ends and `give_up` is called once.
         """
         self._jobs = jobs
         self._queue = queue or JobQueue(jobs, QueuePolicy(), UsageLedger(QueuePolicy(), clock=clock), clock=clock)
         self._registry = registry
+        self._limits = limits
+        self._running = RunningLimits(limits, {})  # of the pass that runs
         self._gang = gang
         self._outage_notices = OutageNotices(jobs)
         self._poll_s = poll_s
@@ -151,7 +156,9 @@ class JobController:
         """
         self._failures, self._wrote = PassFailures(LOG, "job.step_failed"), False
         active = self._jobs.active_rows()
-        self._queue.ledger.accrue(slots_in_use(active))
+        in_use = slots_in_use(active)
+        self._queue.ledger.accrue(in_use)
+        self._running = RunningLimits(self._limits, in_use)
         self._outage_notices.forget(active.values)
         busy = bool(active.values)
         unreadable = {(row["project"], row["id"]) for row in active.unreadable}
@@ -222,6 +229,13 @@ class JobController:
         """Return a sentence about resources that the engine lacks for a training. Returns "" if it has all."""
         return self._registry.table[engine].shortfall(training)
 
+    def quota_reason(self, job: Job) -> str:
+        """Return why the limit of running replicas keeps a queued job waiting. Returns "" if it does not."""
+        if not self._limits(job.project, job.user):
+            return ""
+        in_use = slots_in_use(self._jobs.active_rows())
+        return RunningLimits(self._limits, in_use).reason(job.project, job.user, job.replicas)
+
     def pending_reason(self, job: Job) -> str:
         """Return what capacity the job at the head of the queue waits for."""
         gangs = [self._gang(other) for other in self._jobs.active() if other.engine == job.engine]
@@ -256,6 +270,8 @@ class JobController:
         pending: list[base.GangRequest] = []
         now = self._clock()
         for queued in self._queue.order(name):
+            if self._running.reason(queued.project, queued.user, queued.replicas):
+                continue  # nothing is passed over: others may use what this one may not
             if walk.cannot_fit(queued):
                 continue
             if (job := self._queued_job(queued)) is None or (gang := self._gang_of(_admitted(job, now))) is None:
@@ -266,6 +282,7 @@ class JobController:
                     if self._admit_one(_admitted(job, now)):
                         gangs.append(gang)
                         self._queue.ledger.admit((job.project, job.user), job.replicas)
+                        self._running.add(job.project, job.user, job.replicas)
                         walk.note_start()
                         continue
             if job.name not in self._failures.names:

@@ -33,6 +33,7 @@ from trainshed.domain.times import now_us, rfc3339
 from trainshed.domain.work_budget import WorkBudget, unlimited
 from trainshed.errors import FailedPreconditionError, NotFoundError
 from trainshed.node.crashpoints import crashpoint
+from trainshed.services.access.quotas import Quotas
 from trainshed.services.jobs.reports import JobReports, hang_remedy
 from trainshed.services.jobs.tuning import TuningJobs
 from trainshed.services.paging import PageRequest, ResourcePage, scan
@@ -54,6 +55,7 @@ class JobChecks:
     models: ModelStore
     machines: MachineTypes
     registries: ImageRegistries
+    quotas: Quotas
 
 
 class Jobs:
@@ -88,6 +90,7 @@ class Jobs:
         self, project: str, body: Mapping[str, Any], budget: WorkBudget | None = None, *, user: str = ""
     ) -> dict[str, Any]:
         """Queue a new job. It is stored when this returns. Raises `AlreadyExistsError` for an id that was ever used.
+        Raises `QuotaExceededError` beyond a limit of the project or of the user.
 
         Inputs are checked within the budget. Raises what `WorkBudget.check` raises, and nothing is stored then.
         """
@@ -98,6 +101,7 @@ class Jobs:
         engine = self._scheduler.choose_engine(request.labels, request.workload)
         runtime, notes = self._resolve_workload(project, request.workload, engine, budget)
         budget.check(0)
+        gang_size = len(gang.gang(request.workload))
         job = Job(
             project=project,
             id=request.job_id,
@@ -108,9 +112,10 @@ class Jobs:
             engine=engine,
             created_us=self._clock(),
             user=user,
-            replicas=0 if _is_tuning(request.workload) else len(gang.gang(request.workload)),
+            replicas=0 if _is_tuning(request.workload) else gang_size,
         )
-        job = self._store.add(job, _first_events(request, notes, job.created_us))
+        check_quotas = self._checks.quotas.check_job(job, gang_size)
+        job = self._store.add(job, _first_events(request, notes, job.created_us), check_quotas)
         self._wake(job)
         return self._body(job)
 
@@ -375,6 +380,8 @@ def waiting_reason(job: Job, ahead: int, queue_status: QueueStatus) -> str:
     match job.state:
         case JobState.QUEUED if job.tuning is not None:
             return "Its first trials wait in the queue."
+        case JobState.QUEUED if limited := queue_status.quota_reason(job):
+            return limited
         case JobState.QUEUED if ahead:
             before = "1 job goes" if ahead == 1 else f"{ahead} jobs go"
             return f"It waits in the queue at position {ahead + 1}; {before} before it."

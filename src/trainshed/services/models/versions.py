@@ -39,6 +39,7 @@ from trainshed.domain.work_budget import WorkBudget, unlimited
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError
 from trainshed.gateway.metrics import VersionMetrics
 from trainshed.services.access.projects import Projects
+from trainshed.services.access.quotas import Quotas
 from trainshed.services.operations import operation_body
 from trainshed.services.paging import PageRequest, ResourcePage, scan
 from trainshed.services.ports import DeploymentControl, HostPlacement, RuntimeResolver
@@ -54,6 +55,7 @@ class VersionChecks:
     placement: HostPlacement
     uri_checker: UriChecker
     registries: ImageRegistries
+    quotas: Quotas
 
 
 class Versions:
@@ -80,6 +82,7 @@ class Versions:
         self, project: str, model_id: str, body: Mapping[str, Any], budget: WorkBudget | None = None
     ) -> dict[str, Any]:
         """Start to create a version. Raises `AlreadyExistsError` if the model has one of that name.
+        Raises `QuotaExceededError` beyond a limit of the project.
 
         Its files are looked for within the budget. Raises what `WorkBudget.check` raises, and nothing is stored then.
         """
@@ -101,7 +104,7 @@ class Versions:
         started = _start_operation(
             OperationType.CREATE_VERSION, version, number=self._projects.number(project), default=False
         )
-        _, operation = self._store.add_version(version, started)
+        _, operation = self._store.add_version(version, started, self._checks.quotas.check_version(project))
         self._control.publish(project, model_id)  # so that predictions are refused with 503 from now on, not with 404
         self._control.wake()
         return operation_body(operation)

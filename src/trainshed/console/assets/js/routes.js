@@ -34,6 +34,7 @@ export const PLACES = [
   { name: "playground", title: "Playground", icon: "playground", key: "p" },
   { name: "buckets", title: "Buckets", icon: "buckets", key: "b" },
   { name: "tokens", title: "Tokens", icon: "tokens", key: "t" },
+  { name: "quotas", title: "Quotas", icon: "playground", key: "q" },
   { name: "audit", title: "Audit", icon: "clock", key: "a" },
   { name: "settings", title: "Settings", icon: "settings", key: "s" },
 ];
@@ -50,6 +51,7 @@ const PAGES = {
   models: ["models", "model", "Models"],
   playground: ["playground", "", "Playground"],
   tokens: ["tokens", "", "Tokens"],
+  quotas: ["quotas", "", "Quotas"],
   audit: ["audit", "", "Audit"],
   settings: ["settings", "", "Settings"],
 };

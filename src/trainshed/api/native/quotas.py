@@ -1,0 +1,154 @@
+"""Quotas: those who may read a project read its limits; owners set them.
+
+An owner of a project sets limits of its users. Other limits need an owner of all projects.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from trainshed.api.http.request import body, project, query, services, trail
+from trainshed.api.http.routing import Handler, Parameter, ProjectScope, Route, RouteSchema
+from trainshed.api.schemas import quotas as shapes
+from trainshed.api.schemas.server import EmptyBody
+from trainshed.domain.iam import Access
+from trainshed.errors import InvalidArgumentError
+
+_OF_PROJECT = "/trainshed/v1/projects/{project}/quotas"
+_ALL = "/trainshed/v1/quotas"
+_NO_USER = (
+    "Name the user, or `*` for each user. A limit of the project as a whole is set by an owner of all projects, at "
+    f"{_ALL}:set or with `trainshed quotas set` without --user."
+)
+
+
+async def show(request: Request) -> JSONResponse:
+    quotas, user = services(request).quotas, str(query(request)["user"])
+    read = partial(quotas.of_user, project(request), user) if user else partial(quotas.listed, project(request))
+    return JSONResponse({"quotas": await run_in_threadpool(read)})
+
+
+async def show_all(request: Request) -> JSONResponse:
+    return JSONResponse({"quotas": await run_in_threadpool(services(request).quotas.all)})
+
+
+async def set_of_user(request: Request) -> JSONResponse:
+    return await _set(request, project(request), await _of_user(request))
+
+
+async def unset_of_user(request: Request) -> JSONResponse:
+    return await _unset(request, project(request), await _of_user(request))
+
+
+async def set_of_any(request: Request) -> JSONResponse:
+    wanted = await body(request)
+    return await _set(request, str(wanted.get("project", "")), wanted)
+
+
+async def unset_of_any(request: Request) -> JSONResponse:
+    wanted = await body(request)
+    return await _unset(request, str(wanted.get("project", "")), wanted)
+
+
+async def _of_user(request: Request) -> dict[str, object]:
+    wanted = await body(request)
+    if not wanted.get("user"):
+        raise InvalidArgumentError(_NO_USER, field="user")
+    return wanted
+
+
+async def _set(request: Request, of_project: str, wanted: dict[str, object]) -> JSONResponse:
+    _name(request, of_project, wanted)
+    return JSONResponse(await run_in_threadpool(services(request).quotas.set, of_project, wanted))
+
+
+async def _unset(request: Request, of_project: str, wanted: dict[str, object]) -> JSONResponse:
+    _name(request, of_project, wanted)
+    await run_in_threadpool(services(request).quotas.unset, of_project, wanted)
+    return JSONResponse({})
+
+
+def _name(request: Request, of_project: str, wanted: dict[str, object]) -> None:
+    """Note which limit it is, for the audit record."""
+    user = f"/users/{wanted['user']}" if wanted.get("user") else ""
+    trail(request).resource = f"projects/{of_project}{user}/quotas/{wanted.get('name', '')}={wanted.get('value', '')}"
+
+
+def _route(method: str, path: str, access: Access, handler: Handler, schema: RouteSchema) -> Route:
+    scope = ProjectScope.PATH if "{project}" in path else ProjectScope.SERVER
+    return Route(method=method, path=path, access=access, scope=scope, handler=handler, schema=schema)
+
+
+ROUTES = (
+    _route(
+        "GET",
+        _OF_PROJECT,
+        Access.READ,
+        show,
+        RouteSchema(
+            name="quotas.list",
+            summary="List the limits that apply in a project, with what is in use",
+            query=(Parameter(name="user", description="Only the limits that apply to this user."),),
+            response=shapes.QuotaUsesBody,
+        ),
+    ),
+    _route(
+        "POST",
+        f"{_OF_PROJECT}:set",
+        Access.ADMIN,
+        set_of_user,
+        RouteSchema(
+            name="quotas.setOfUser",
+            summary="Set a limit of a user of a project, or of each user",
+            body=shapes.UserQuotaRequestBody,
+            response=shapes.QuotaBody,
+        ),
+    ),
+    _route(
+        "POST",
+        f"{_OF_PROJECT}:unset",
+        Access.ADMIN,
+        unset_of_user,
+        RouteSchema(
+            name="quotas.unsetOfUser",
+            summary="Remove a limit of a user of a project, or of each user",
+            body=shapes.UserQuotaNameBody,
+            response=EmptyBody,
+        ),
+    ),
+    _route(
+        "GET",
+        _ALL,
+        Access.ADMIN,
+        show_all,
+        RouteSchema(name="quotas.listAll", summary="List all limits as they were set", response=shapes.QuotasBody),
+    ),
+    _route(
+        "POST",
+        f"{_ALL}:set",
+        Access.ADMIN,
+        set_of_any,
+        RouteSchema(
+            name="quotas.set",
+            summary="Set a limit of a project, of each project, or of their users",
+            body=shapes.QuotaRequestBody,
+            response=shapes.QuotaBody,
+        ),
+    ),
+    _route(
+        "POST",
+        f"{_ALL}:unset",
+        Access.ADMIN,
+        unset_of_any,
+        RouteSchema(
+            name="quotas.unset",
+            summary="Remove a limit of a project, of each project, or of their users",
+            body=shapes.QuotaNameBody,
+            response=EmptyBody,
+        ),
+    ),
+)

@@ -1,0 +1,130 @@
+"""Quotas: what a limit counts, which limits apply to whom, and the sentences of refusals. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trainshed.errors import InvalidArgumentError, QuotaExceededError
+
+EACH = "*"  #: as a project or a user: each one that has no limit of its own
+MAX_VALUE = 2**62
+
+
+class QuotaName(StrEnum):
+    """What is limited."""
+
+    RUNNING_REPLICAS = "running-replicas"
+    QUEUED_REPLICAS = "queued-replicas"
+    JOBS_PER_DAY = "jobs-per-day"
+    HIGHEST_PRIORITY = "highest-priority"
+    VERSIONS = "versions"
+
+
+#: what each limit counts, for people
+WORDS: Mapping[QuotaName, str] = {
+    QuotaName.RUNNING_REPLICAS: "replicas that run or start",
+    QuotaName.QUEUED_REPLICAS: "replicas in the queue",
+    QuotaName.JOBS_PER_DAY: "jobs that were submitted in the last 24 hours",
+    QuotaName.HIGHEST_PRIORITY: "the highest priority of a job",
+    QuotaName.VERSIONS: "versions of models",
+}
+#: limits that nothing counts towards: each job is compared with them by itself
+LEVELS = frozenset({QuotaName.HIGHEST_PRIORITY})
+#: limits of projects alone: versions have no user
+PROJECTS_ONLY = frozenset({QuotaName.VERSIONS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """One limit as an owner set it. An empty user is the project as a whole."""
+
+    project: str
+    user: str
+    name: QuotaName
+    value: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedLimit:
+    """A limit that applies to a project, or to a user of it."""
+
+    name: QuotaName
+    value: int
+    project: str
+    user: str = ""  #: empty: the project as a whole
+    default: bool = False  #: set for each project or each user, and not for this one
+
+    @property
+    def subject(self) -> str:
+        return f"User {self.user} of project {self.project}" if self.user else f"Project {self.project}"
+
+    @property
+    def resource(self) -> str:
+        """The subject as a resource name."""
+        return f"projects/{self.project}" + (f"/users/{self.user}" if self.user else "")
+
+    @property
+    def remedy(self) -> str:
+        """Who can raise the limit, and how."""
+        who = "An owner of the project" if self.user else "An owner of all projects"
+        option = f" --user {self.user}" if self.user else ""
+        return f"{who} can raise it: `trainshed quotas set {self.name} NUMBER --project {self.project}{option}`."
+
+
+def check_quota(name: str, value: int, *, user: str) -> QuotaName:
+    """Return the name of a limit. Raises `InvalidArgumentError` if there is none, or the value or the user is wrong."""
+    if name not in list(QuotaName):
+        raise InvalidArgumentError(f"A limit is one of {', '.join(QuotaName)}; {name[:40]!r} is not.", field="name")
+    quota = QuotaName(name)
+    if not -MAX_VALUE < value < MAX_VALUE or (value < 0 and quota not in LEVELS):
+        raise InvalidArgumentError(f"The limit {quota} must be 0 or more, and not {value}.", field="value")
+    if user and quota in PROJECTS_ONLY:
+        raise InvalidArgumentError(f"The limit {quota} is of a project as a whole. Leave out the user.", field="user")
+    return quota
+
+
+def applied(quotas: Sequence[Quota], project: str, user: str = "") -> tuple[AppliedLimit, ...]:
+    """Return the limits of a project, and of a user of it if one is named. The most specific one counts."""
+    limits = list(_first(quotas, project, "", ((project, ""), (EACH, ""))))
+    if user:
+        limits += _first(quotas, project, user, ((project, user), (project, EACH), (EACH, user), (EACH, EACH)))
+    return tuple(limits)
+
+
+def _first(
+    quotas: Sequence[Quota], project: str, user: str, scopes: Iterable[tuple[str, str]]
+) -> Iterable[AppliedLimit]:
+    values = {(quota.project, quota.user, quota.name): quota.value for quota in quotas}
+    ordered = tuple(scopes)
+    for name in QuotaName:
+        for scope in ordered:
+            if (*scope, name) in values:
+                default = scope != (project, user)
+                yield AppliedLimit(name=name, value=values[*scope, name], project=project, user=user, default=default)
+                break
+
+
+def check_limit(limit: AppliedLimit, used: int, wanted: int) -> None:
+    """Raise `QuotaExceededError` if `used` and what is `wanted` besides are more than the limit."""
+    if used + wanted <= limit.value:
+        return
+    if limit.name in LEVELS:
+        message = f"{limit.subject} may ask for priority {limit.value} at most ({limit.name}), and not for {wanted}."
+    else:
+        message = (
+            f"{limit.subject} has reached a limit: {used} of {limit.value} {WORDS[limit.name]} are in use "
+            f"({limit.name}), and this needs {wanted} more."
+        )
+    raise QuotaExceededError(
+        f"{message} {limit.remedy}", subject=limit.resource, quota=limit.name, limit=limit.value, used=used
+    )
+
+
+def running_reason(limit: AppliedLimit, used: int) -> str:
+    """Return why a queued job waits for a limit."""
+    return (
+        f"It waits for a limit: {limit.subject.lower()} has {used} of {limit.value} {WORDS[limit.name]} in use "
+        f"({limit.name}). {limit.remedy}"
+    )

@@ -1,0 +1,100 @@
+"""Quotas over HTTP and by the command line: who may set them, what is shown, and how a refusal looks."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from trainshed.cli.commands import main
+from trainshed.testing.processes.servers import Caller, RunningServer
+
+PROJECT = "quoted-one"
+QUOTAS = f"/trainshed/v1/projects/{PROJECT}/quotas"
+
+
+@pytest.fixture(scope="module")
+def call(server: RunningServer) -> Caller:
+    return Caller(server.url)
+
+
+def token(server: RunningServer, call: Caller, role: str) -> str:
+    body = {"user": f"{role}-of-{PROJECT}", "project": PROJECT, "role": role}
+    status, made = call("POST", "/trainshed/v1/tokens", token=server.token, body=body)
+    assert status == 200, made
+    return str(made["token"])
+
+
+def test_owners_set_limits_and_a_refusal_has_the_facts(server: RunningServer, call: Caller) -> None:
+    owner, editor = token(server, call, "owner"), token(server, call, "editor")
+    each_user = {"name": "jobs-per-day", "user": "*", "value": 0}
+    assert call("POST", f"{QUOTAS}:set", token=editor, body=each_user)[0] == 403
+    assert call("POST", f"{QUOTAS}:set", token=owner, body=each_user)[0] == 200
+    status, refused = call("POST", f"{QUOTAS}:set", token=owner, body=each_user | {"user": ""})
+    assert (status, "owner of all projects" in refused["error"]["message"]) == (400, True)
+    whole = {"name": "versions", "project": PROJECT, "value": 3}
+    assert call("POST", "/trainshed/v1/quotas:set", token=owner, body=whole)[0] == 403
+    assert call("POST", "/trainshed/v1/quotas:set", token=server.token, body=whole)[0] == 200
+    status, page = call("GET", QUOTAS, token=editor)
+    assert (status, [(each["name"], each["user"], each["used"]) for each in page["quotas"]]) == (
+        200,
+        [("versions", "", 0), ("jobs-per-day", "*", None)],
+    )
+    status, mine = call("GET", f"{QUOTAS}?user=editor-of-{PROJECT}", token=editor)
+    assert [(each["used"], each["value"], each["default"]) for each in mine["quotas"]] == [(0, 0, True)]
+
+    assert call("POST", f"/storage/v1/b?project={PROJECT}", token=editor, body={"name": PROJECT})[0] == 200
+    upload = f"/upload/storage/v1/b/{PROJECT}/o?uploadType=media&name=p.tar.gz"
+    assert call("POST", upload, token=editor, body=b"x")[0] == 200
+    job = {
+        "jobId": "beyond",
+        "trainingInput": {
+            "packageUris": [f"gs://{PROJECT}/p.tar.gz"],
+            "pythonModule": "trainer.task",
+            "region": "here",
+            "runtimeVersion": "2.21",
+        },
+    }
+    status, answer = call("POST", f"/v1/projects/{PROJECT}/jobs", token=editor, body=job)
+    assert (status, answer["error"]["status"]) == (429, "RESOURCE_EXHAUSTED"), answer
+    failure, info = answer["error"]["details"]
+    assert failure["violations"][0]["subject"] == f"projects/{PROJECT}/users/editor-of-{PROJECT}"
+    assert info["metadata"] == {
+        "quota": "jobs-per-day",
+        "subject": f"projects/{PROJECT}/users/editor-of-{PROJECT}",
+        "limit": "0",
+        "used": "0",
+    }
+    assert call("GET", f"/v1/projects/{PROJECT}/jobs/beyond", token=editor)[0] == 404
+    status, audit = call("GET", f"/trainshed/v1/projects/{PROJECT}/audit?resource=quotas", token=owner)
+    resources = [each["resource"] for each in audit["entries"] if each["outcome"] == "OK"]
+    assert f"projects/{PROJECT}/users/*/quotas/jobs-per-day=0" in resources
+    assert call("POST", f"{QUOTAS}:unset", token=owner, body={"name": "jobs-per-day", "user": "*"})[0] == 200
+    assert call("POST", f"{QUOTAS}:unset", token=owner, body={"name": "jobs-per-day", "user": "*"})[0] == 404
+
+
+def test_the_command_line_sets_shows_and_removes_limits(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINSHED_URL", server.url)
+    monkeypatch.setenv("TRAINSHED_TOKEN", server.token)
+
+    def run(*words: str) -> str:
+        done = CliRunner().invoke(main, ["quotas", *words])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    of = ("--project", "quoted-two")
+    assert "Set running-replicas of user [ada] of project [quoted-two] to 8." in run(
+        "set", "running-replicas", "8", "--user", "ada", *of
+    )
+    assert "of project [quoted-two] to 20" in run("set", "queued-replicas", "20", *of)
+    assert json.loads(run("list", "--format", "json", *of)) == [
+        {"name": "queued-replicas", "project": "quoted-two", "user": "", "value": 20, "used": 0, "default": False},
+        {"name": "running-replicas", "project": "quoted-two", "user": "ada", "value": 8, "used": 0, "default": False},
+    ]
+    assert "replicas in the queue" in run("describe", "queued-replicas", *of)
+    assert run("list", "--all-projects", "--user", "ada").splitlines()[-1].split() == [
+        *("running-replicas", "quoted-two", "ada", "8"),
+    ]
+    assert "Removed running-replicas" in run("unset", "running-replicas", "--user", "ada", *of)
+    assert "Removed queued-replicas" in run("unset", "queued-replicas", *of)
