@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from trainshed.domain.image_registries import DEFAULT_REGISTRIES, REGISTRIES_DESCRIPTION, ImageRegistries
-from trainshed.domain.setting_values import check_values, convert
+from trainshed.domain.setting_values import FIND_LINKS_DESCRIPTION, check_values, convert
 from trainshed.errors import CannotProceedError
 
 PREFIX = "TRAINSHED_SERVER_"
@@ -90,6 +90,7 @@ class Settings:
         "`auto`: a warm process for each runtime in use has its framework imported, and replicas are forked from it. "
         "`off`: every replica imports it.",
     )
+    runtime_find_links: str = _setting("", FIND_LINKS_DESCRIPTION)
     sandbox: str = _setting(
         "auto",
         "The least level of the [sandbox](security.md#the-sandbox) around user code: `auto`, the strongest that the "
@@ -122,10 +123,9 @@ class Settings:
     )
     gs_in_trainers: str = _setting(
         "auto",
-        "What `gs://` means in trainer code: `trainshed`, this server's buckets; `google`, the real Cloud "
-        "Storage, with their network unchanged; `auto`, the real one if the server finds "
-        "credentials of Google Cloud (GOOGLE_APPLICATION_CREDENTIALS, or those of `gcloud auth application-default "
-        "login`), else this server's.",
+        "What `gs://` means in trainer code: `trainshed`, this server's buckets; `google`, the real Cloud Storage, "
+        "with their network unchanged; `auto`, the real one if the server finds credentials of Google Cloud "
+        "(GOOGLE_APPLICATION_CREDENTIALS, or those of `gcloud auth application-default login`), else this server's.",
     )
     job_environment: str = _setting(
         "",

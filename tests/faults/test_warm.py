@@ -1,4 +1,4 @@
-"""Warm processes that are killed, stopped, orphaned or lied to, and what they do to real TensorFlow jobs."""
+"""Warm processes that are killed, stopped, orphaned or lied to, and what they do to real jobs of frameworks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trainshed.engines.local.engine import LocalEngine
 from trainshed.engines.shipping import ship
 from trainshed.node.process.ports import free_ports
 from trainshed.runtimes.catalogue import CATALOGUE
-from trainshed.testing.cache import runtime_python
+from trainshed.testing.cache import runtime_python, torch_python
 from trainshed.testing.contracts.engines import EngineContract, settle
 from trainshed.testing.eventually import eventually
 from trainshed.testing.workloads.job_logs import records
@@ -481,3 +481,78 @@ def test_no_two_jobs_draw_the_same_numbers(framework: Shed) -> None:
 def test_a_job_that_sets_what_an_import_reads_starts_cold(framework: Shed) -> None:
     done = framework.run("odd", "pass", TF_ENABLE_ONEDNN_OPTS="0")
     assert framework.start(done) == "cold"
+
+
+# -- PyTorch
+
+TORCH_KNOBS = """
+import json, os, torch
+from torch.utils.data import DataLoader
+torch.manual_seed(1)
+model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1))
+optimizer = torch.optim.Adam(model.parameters())
+data = torch.arange(64 * 512, dtype=torch.float32).reshape(512, 64) / 1e4
+for batch in DataLoader(data, batch_size=128, num_workers=2):
+    optimizer.zero_grad()
+    loss = ((model(batch) - batch.mean(1, keepdim=True)) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+print("SEEN " + json.dumps({"loss": loss.item(), "threads": torch.get_num_threads()}))
+"""
+TORCH_GANG = """
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1000, 1000) @ torch.full((1000, 1), float(dist.get_rank() + 1))
+dist.all_reduce(total)
+print("SUM", total[0].item(), "OF", dist.get_world_size(), flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def torch_shed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shed]:
+    """A warm process of the runtime with PyTorch, ready."""
+    shed = Shed(tmp_path_factory.mktemp("torch") / "shed", torch_python(), CATALOGUE["torch"].warm)
+    assert shed.start(shed.run("first", "pass")) == "cold"
+    shed.warm_up()
+    yield shed
+    shed.close()
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("env", [{}, {"OMP_NUM_THREADS": "1"}], ids=["by default", "one thread"])
+def test_pytorch_trains_in_a_fork_as_in_a_new_process(torch_shed: Shed, env: dict[str, str]) -> None:
+    assert len(os.listdir(f"/proc/{torch_shed.warm_up()}/task")) == 1
+    name = f"knobs-{len(env)}"
+    warm = torch_shed.run(name, TORCH_KNOBS, **env)
+    assert STARTED_WARM in torch_shed.texts(warm)
+    engine, torch_shed.engine = torch_shed.engine, LocalEngine(torch_shed.home, UV)
+    cold = torch_shed.run(f"{name}-cold", TORCH_KNOBS, **env)
+    torch_shed.engine = engine
+    assert torch_shed.start(cold) == "cold"
+    assert _seen(torch_shed.texts(warm)) == _seen(torch_shed.texts(cold))
+
+
+@pytest.mark.timeout(900)
+def test_a_gang_of_forks_reduces_over_gloo(torch_shed: Shed) -> None:
+    [port] = free_ports(1)
+    gang = tuple(
+        Replica(
+            name=f"{kind}-replica-0",
+            type=kind,
+            index=0,
+            primary=not rank,
+            env={"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": "2"},
+        )
+        for rank, kind in enumerate(("master", "worker"))
+    )
+    launch = torch_shed.launch("gang", TORCH_GANG, replicas=gang)
+    assert torch_shed.settle(launch, AttemptPhase.ENDED).outcome is JobState.SUCCEEDED, torch_shed.texts(launch)
+    assert torch_shed.texts(launch).count(STARTED_WARM) == 2
+    assert torch_shed.texts(launch).count("SUM 3000.0 OF 2") == 2
+
+
+@pytest.mark.timeout(900)
+def test_a_job_that_sets_what_pytorch_reads_at_import_starts_cold(torch_shed: Shed) -> None:
+    assert torch_shed.start(torch_shed.run("odd", "pass", TORCH_LOGS="+dynamo")) == "cold"

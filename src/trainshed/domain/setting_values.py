@@ -27,6 +27,11 @@ _CHOICES = {
     "gs_in_trainers": ("auto", "trainshed", "google"),
     "ray_placement": ("pack", "spread"),
 }
+FIND_LINKS_DESCRIPTION = (
+    "Folders of wheels and addresses of pages that link to wheels, separated by commas, where [runtimes]"
+    "(runtimes.md#packages-that-are-not-on-the-index) find packages besides the index, such as PyTorch for CPU. "
+    "What pip has as `find-links` counts too."
+)
 
 
 def check_values(values: Mapping[str, Any]) -> None:

@@ -7,11 +7,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from trainshed.config import Home
+from trainshed.config import Home, Settings, environment
 from trainshed.domain.models.version import serving_runtime
 from trainshed.errors import CannotProceedError
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
+from trainshed.runtimes.find_links import find_links
 from trainshed.runtimes.progress import ProgressCallback
 from trainshed.runtimes.resolution import RuntimeChoice
 from trainshed.runtimes.uv import find_uv
@@ -65,7 +66,13 @@ def ensure_runtime(home: Home, name: str, progress: ProgressCallback) -> Path:
 
 def _runtimes(home: Home) -> Runtimes:
     home.create()
-    return Runtimes(home.runtimes, find_uv())
+    return Runtimes(home.runtimes, find_uv(), find_links=links_of(home))
+
+
+def links_of(home: Home) -> tuple[str, ...]:
+    """Return where packages are found besides the index, as the server of this state folder does."""
+    settings = Settings.read(environment(), home.file_settings().get("server"))
+    return find_links(settings.runtime_find_links, environment())
 
 
 def tensorflow_version(python: Path) -> str | None:

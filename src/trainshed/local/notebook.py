@@ -24,6 +24,7 @@ from pathlib import Path
 import trainshed
 from trainshed.config import Home
 from trainshed.errors import CannotProceedError
+from trainshed.local.interpreters import links_of
 from trainshed.node.files import write_file
 from trainshed.runtimes.catalogue import NOTEBOOK
 from trainshed.runtimes.environments import Runtimes
@@ -76,7 +77,8 @@ def interpreter(home: Home, progress: ProgressCallback) -> Path:
     """Return the Python of the notebook's environment. Builds it if it is missing."""
     home.create()
     catalogue = {NOTEBOOK.name: NOTEBOOK}
-    return Runtimes(home.runtimes, find_uv(), catalogue=catalogue).ensure(NOTEBOOK.name, progress)
+    runtimes = Runtimes(home.runtimes, find_uv(), catalogue=catalogue, find_links=links_of(home))
+    return runtimes.ensure(NOTEBOOK.name, progress)
 
 
 def running(home: Home) -> Notebook | None:

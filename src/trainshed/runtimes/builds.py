@@ -191,10 +191,11 @@ def _clean_up_failed_build(directory: EnvironmentDir, *, error: str = "") -> Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildTools:
-    """Inputs of a build: the uv program, the base interpreter, and the stop event."""
+    """Inputs of a build: the uv program, the base interpreter, where packages are besides the index, the stop event."""
 
     uv: Path
     python: Path
+    find_links: tuple[str, ...] = ()
     stopping: threading.Event
 
 
@@ -243,7 +244,8 @@ class _UvRunner:
 
 def _install(runtime: Runtime, directory: EnvironmentDir, *, run: _UvRunner, progress: ProgressCallback) -> None:
     pins = directory.path / "requirements.txt"
-    pins.write_text("".join(f"{pin}\n" for pin in runtime.pins))
+    links = (f"--find-links {link}" for link in run.tools.find_links)  # added to those of uv's own settings
+    pins.write_text("".join(f"{line}\n" for line in (*links, *runtime.pins)))
     site = directory.path / "lib" / f"python{runtime.python}" / "site-packages"
     meter = BuildMeter(site=site, packages=len(runtime.pins), unpacked_bytes=runtime.unpacked_mb << 20)
     options = ("--no-deps",) if runtime.resolved else ()

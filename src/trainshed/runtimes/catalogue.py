@@ -26,6 +26,7 @@ class Runtime:
     resolved: bool = True  #: whether the pins are complete; if not, uv resolves further dependencies
     #: slow modules that a warm process of this runtime preloads for all jobs
     warm: tuple[str, ...] = ()
+    uses_gpus: bool = False
     can_use_gs: bool = (
         True  #: whether its framework honours a custom CA certificate, so that `gs://` can mean this server's buckets
     )
@@ -51,6 +52,8 @@ def read_pins(text: str) -> tuple[str, ...]:
 def _lock(name: str) -> tuple[str, ...]:
     return read_pins((_LOCKS / f"{name}.txt").read_text())
 
+
+_WARM_TORCH = ("torch", "torch.distributed", "torch._dynamo")  # the last is imported by the first optimizer
 
 CATALOGUE: Mapping[str, Runtime] = {
     runtime.name: runtime
@@ -84,6 +87,23 @@ CATALOGUE: Mapping[str, Runtime] = {
             pins=_lock("1.15"),
             can_use_gs=False,
             warm=("tensorflow", "tensorflow.python.training.monitored_session"),
+        ),
+        Runtime(
+            name="torch",
+            python="3.11",
+            summary="PyTorch 2.13 for CPU, TensorBoard, pandas, scikit-learn, ONNX, ONNX Runtime, OpenVINO",
+            unpacked_mb=1640,
+            pins=_lock("torch"),
+            warm=_WARM_TORCH,
+        ),
+        Runtime(
+            name="torch-cuda",
+            python="3.11",
+            summary="PyTorch 2.13 for NVIDIA GPUs (CUDA 13; not tried), and what torch has",
+            unpacked_mb=6500,
+            pins=_lock("torch-cuda"),
+            uses_gpus=True,
+            warm=_WARM_TORCH,
         ),
         Runtime(
             name="python", python="3.11", summary="Python alone: no framework", unpacked_mb=6, pins=_lock("python")

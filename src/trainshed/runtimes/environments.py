@@ -70,11 +70,14 @@ class Runtimes:
         *,
         pythons: PythonFinder | None = None,
         catalogue: Mapping[str, Runtime] = CATALOGUE,
+        find_links: tuple[str, ...] = (),
     ) -> None:
+        """`find_links` are folders and pages where uv finds packages besides its index."""
         self._folder = folder
         self._uv = uv
         self._pythons = pythons or Pythons(uv)
         self._catalogue = catalogue
+        self._find_links = find_links
         self._stopping = threading.Event()
 
     def look_ahead(self) -> None:
@@ -112,7 +115,9 @@ class Runtimes:
         progress = monotonic(progress)
         with directory.locked(progress, self._stopping) as lock:
             if not directory.ready():
-                tools = BuildTools(uv=self._uv, python=self._python(runtime), stopping=self._stopping)
+                tools = BuildTools(
+                    uv=self._uv, python=self._python(runtime), find_links=self._find_links, stopping=self._stopping
+                )
                 builds.build(runtime, directory, tools=tools, progress=progress, lock=lock)
         return directory.python
 

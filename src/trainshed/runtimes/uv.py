@@ -27,6 +27,8 @@ _UNREACHABLE = re.compile(
     r"error sending request|dns error|failed to lookup|[Cc]onnection refused|[Nn]etwork is unreachable|timed? ?out"
     r"|network was disabled|network connectivity is disabled|error trying to connect"
 )
+#: A build of a package that common indexes do not have, as uv names it.
+_LOCAL_BUILD = re.compile(r"\b([A-Za-z][\w.-]*)={2,3}[\w.]+\+(cpu|cu\d+)\b")
 _MISSING = re.compile(
     r"No solution found|not found in the (package registry|provided package locations)|HTTP status .*404"
 )
@@ -78,6 +80,12 @@ def explain_failure(what: str, output: str) -> TrainshedError:
     if _UNREACHABLE.search(output):
         remedy = (
             "The package index can't be reached: check the network, or name an index that can be with UV_DEFAULT_INDEX"
+        )
+    elif _MISSING.search(output) and (build := _LOCAL_BUILD.search(output)):
+        remedy = (
+            f"The package index has no build {build[2]!r} of {build[1]}: set TRAINSHED_SERVER_RUNTIME_FIND_LINKS (or "
+            f"runtime_find_links in config.toml) to a folder with its wheel, or to a page that links to it, and start "
+            f"the server again"
         )
     elif _MISSING.search(output):
         remedy = "The package index does not have this package: name one that does with UV_DEFAULT_INDEX"

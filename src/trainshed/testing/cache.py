@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from trainshed.config import environment
+from trainshed.errors import UnavailableError
 from trainshed.runtimes.environments import Runtimes
+from trainshed.runtimes.find_links import find_links
 from trainshed.runtimes.uv import find_uv
 
 CACHE = Path(__file__).resolve().parents[3] / ".cache"
@@ -14,7 +19,17 @@ CONTAINERS = CACHE / "containers"
 
 def runtime_python(name: str) -> Path:
     """Return the interpreter of a runtime. Builds it at the first use."""
-    return Runtimes(RUNTIMES, find_uv()).ensure(name, lambda fraction, text: None)
+    return Runtimes(RUNTIMES, find_uv(), find_links=find_links("", environment())).ensure(
+        name, lambda fraction, text: None
+    )
+
+
+def torch_python() -> Path:
+    """Return the interpreter of the runtime `torch`. Skips the test if this machine's packages have no PyTorch."""
+    try:
+        return runtime_python("torch")
+    except UnavailableError as exc:
+        pytest.skip(f"no runtime torch on this machine: {exc}")
 
 
 def link_runtimes(home: Path) -> Path:

@@ -19,9 +19,11 @@ from pathlib import Path
 
 import click
 
+from trainshed.config import environment
 from trainshed.domain.names import RAY_ENGINE
 from trainshed.runtimes.catalogue import CATALOGUE, NOTEBOOK, Runtime
 from trainshed.runtimes.environments import Runtimes
+from trainshed.runtimes.find_links import find_links
 from trainshed.runtimes.pythons import Pythons
 from trainshed.runtimes.uv import find_uv
 from trainshed.testing.cache import CACHE, CONTAINERS, RUNTIMES
@@ -30,6 +32,8 @@ from trainshed.testing.clusters.ray import PYTHON, RAY_VERSION, ray_environment
 from trainshed.testing.workloads.saved_models import saved_models
 from trainshed.wiring.ray import ray_runtime
 
+_OPTIONAL = {"runtime torch"}  #: its PyTorch is not on every index; the tests that need it are skipped then
+_UNTESTED = ("torch-cuda",)  #: runtimes that no test uses
 _AT_ONCE = 2  #: builds unpack wheels, which occupies a core each
 
 
@@ -37,7 +41,8 @@ def steps() -> Mapping[str, Callable[[], object]]:
     """Return the builds by name, the longest first. Runtimes whose Python is unavailable are left out."""
     uv = find_uv()
     pythons = Pythons(uv)
-    runtimes = [*CATALOGUE.values(), NOTEBOOK, ray_runtime(RAY_VERSION, PYTHON)]
+    tested = [runtime for name, runtime in CATALOGUE.items() if name not in _UNTESTED]
+    runtimes = [*tested, NOTEBOOK, ray_runtime(RAY_VERSION, PYTHON)]
     available = [each for each in runtimes if pythons.can_be_had(each.python)]
     names = {RAY_ENGINE: "bridge to Ray"}
     builds: dict[str, Callable[[], object]] = {
@@ -72,7 +77,8 @@ def _timed(run: Callable[[], object]) -> float:
 
 
 def _runtime_build(runtime: Runtime, uv: Path, pythons: Pythons) -> Callable[[], object]:
-    runtimes = Runtimes(RUNTIMES, uv, pythons=pythons, catalogue={runtime.name: runtime})
+    links = find_links("", environment())
+    runtimes = Runtimes(RUNTIMES, uv, pythons=pythons, catalogue={runtime.name: runtime}, find_links=links)
     return lambda: runtimes.ensure(runtime.name, lambda fraction, text: None)
 
 
@@ -87,4 +93,4 @@ def _compile_tests() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(bool(prepare(steps(), click.echo)))
+    sys.exit(bool(set(prepare(steps(), click.echo)) - _OPTIONAL))

@@ -23,6 +23,7 @@ from trainshed.errors import CannotProceedError
 from trainshed.runtimes.builds import EnvironmentDir
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
+from trainshed.runtimes.find_links import find_links
 from trainshed.runtimes.uv import find_uv
 from trainshed.services.access.projects import Projects
 from trainshed.services.console.machine_metrics import MachineMetrics, sample_machine
@@ -86,7 +87,7 @@ def build_core(home: Home, settings: Settings, database: Database, sandbox: Sand
         models=ModelStore(database),
         operations=OperationStore(database),
         quotas=QuotaStore(database),
-        runtimes=Runtimes(home.runtimes, uv),
+        runtimes=Runtimes(home.runtimes, uv, find_links=find_links(settings.runtime_find_links, environment())),
         backend=backend,
         buckets=buckets,
         objects=Objects(backend, UploadSessions(home.uploads), owner=buckets.owner),

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from trainshed.artifacts.manifest import ArtifactAccess
-from trainshed.config import Home, Settings
+from trainshed.config import Home, Settings, environment
 from trainshed.control.jobs.credentials import RemoteCredentials
 from trainshed.control.jobs.engines import RegisteredEngine
 from trainshed.control.jobs.remote_attempt import RemoteAttemptBuilder, runtime_recipe
@@ -31,6 +31,7 @@ from trainshed.errors import CannotProceedError
 from trainshed.proxy.node_endpoint import NodeEndpoint, check_reachable
 from trainshed.runtimes.catalogue import CATALOGUE, DEFAULT_RUNTIME, Runtime
 from trainshed.runtimes.environments import Runtimes
+from trainshed.runtimes.find_links import find_links
 
 LOG = logging.getLogger("trainshed.wiring.ray")
 
@@ -66,6 +67,7 @@ class RayIntegration:
             deps.home.runtimes,
             deps.uv,
             catalogue={RAY_ENGINE: ray_runtime(settings.ray_version, settings.ray_python)},
+            find_links=find_links(settings.runtime_find_links, environment()),
         )
         self._bridge = BridgeProcess(
             deps.home, address=settings.ray_address, python=self._python, ship=deps.supervisors.ship
@@ -130,12 +132,12 @@ class RayIntegration:
 def _cuda_shortfall(training: Training, machines: MachineTypes) -> str:
     """Return a warning for a job that requests GPUs that its runtime's framework cannot use; empty if none."""
     runtime = CATALOGUE.get(training.runtime_version or DEFAULT_RUNTIME)
-    has_no_framework = runtime is not None and not runtime.warm
-    if has_no_framework or next(gpu_fields(training.input, machines), None) is None:
+    computes_on_cpus = runtime is None or (bool(runtime.warm) and not runtime.uses_gpus)
+    if not computes_on_cpus or next(gpu_fields(training.input, machines), None) is None:
         return ""
     return (
-        "The TensorFlow of this server's runtimes computes on CPUs. What the trainer brings along, such as PyTorch or "
-        "JAX, finds its GPUs in CUDA_VISIBLE_DEVICES."
+        "The framework of this runtime computes on CPUs. What the trainer brings along, such as JAX, finds its GPUs in "
+        "CUDA_VISIBLE_DEVICES."
     )
 
 

@@ -304,6 +304,13 @@ class TestFit:
         assert compatibility.import_time_environment(env) == {}
         odd = {"PYTHONHASHSEED": "0", "LC_ALL": "C", "TF_ENABLE_ONEDNN_OPTS": "0", "LD_PRELOAD": "x", "HOME": "/h"}
         assert compatibility.import_time_environment(env | odd) == odd
+        torch = {"TORCH_LOGS": "+dynamo", "MKL_NUM_THREADS": "2", "OMP_DYNAMIC": "true"}
+        assert compatibility.import_time_environment(env | torch | {"OMP_NUM_THREADS": "1"}) == torch
+
+    def test_code_that_prepares_the_import_of_pytorch_is_a_misfit(self, tmp_path: Path) -> None:
+        (tmp_path / "task.py").write_text("import os; os.environ['TORCH_DISTRIBUTED_DEBUG'] = 'INFO'")
+        reason = compatibility.cold_start_reason({"PYTHONPATH": str(tmp_path)}, "/nowhere", {})
+        assert reason.startswith("task.py names TORCH_DISTRIBUTED_DEBUG")
 
     def test_a_variable_that_came_or_went_since_is_a_misfit(self, tmp_path: Path) -> None:
         assert compatibility.cold_start_reason({"LANG": "C"}, str(tmp_path), {"LANG": "C"}) == ""

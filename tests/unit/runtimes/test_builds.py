@@ -102,6 +102,14 @@ def test_first_use_builds_and_the_next_does_not(bench: Bench) -> None:
     assert (bench.place / "requirements.txt").read_text() == "a==1\nb==2\n"
 
 
+def test_packages_can_come_from_besides_the_index(bench: Bench) -> None:
+    runtimes = Runtimes(
+        bench.folder / "runtimes", bench.uv.path, pythons=OnlyThisPython(), catalogue=CATALOGUE, find_links=("/w",)
+    )
+    runtimes.ensure("tiny", quiet)
+    assert (bench.place / "requirements.txt").read_text() == "--find-links /w\na==1\nb==2\n"
+
+
 def test_a_folder_without_its_stamp_is_built_again(bench: Bench) -> None:
     bench.runtimes.ensure("tiny", quiet)
     (bench.place / "complete.json").unlink()

@@ -1,5 +1,6 @@
 """Which runtime a job gets, and what makes two runtimes the same."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,9 +97,11 @@ def test_newer_than_all_and_nonsense_list_what_there_is(asked: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         resolve(asked, None, available=ALL)
     assert caught.value.field == "training_input.runtime_version"
-    assert "The runtimes are: 2.21 (Python 3.11), 2.15 (Python 3.11), 1.15 (Python 3.7), python (Python 3.11)." in str(
-        caught.value
+    offer = (
+        "2.21 (Python 3.11), 2.15 (Python 3.11), 1.15 (Python 3.7), torch (Python 3.11), torch-cuda (Python 3.11), "
+        "python (Python 3.11)."
     )
+    assert f"The runtimes are: {offer}" in str(caught.value)
 
 
 def test_what_cannot_be_had_here_is_not_listed() -> None:
@@ -136,7 +139,7 @@ def test_a_python_that_is_none_is_refused(python: str) -> None:
 def test_every_package_is_pinned_and_each_runtime_has_what_the_node_needs() -> None:
     for runtime in CATALOGUE.values():
         names = [pin.split("==")[0] for pin in runtime.pins]
-        assert all(pin.count("==") == 1 and "*" not in pin for pin in runtime.pins), runtime.name
+        assert all(len(re.findall("={2,3}", pin)) == 1 and "*" not in pin for pin in runtime.pins), runtime.name
         assert len(names) == len(set(names))
         assert {"psutil", "setuptools", "wheel"} <= set(names), runtime.name
     assert DEFAULT_RUNTIME in CATALOGUE
@@ -177,6 +180,11 @@ def test_uv_is_found() -> None:
             "  × No solution found when resolving dependencies:\n  ╰─▶ Because a was not found in the package registry",
             UnavailableError,
             "does not have this package",
+        ),
+        (
+            "  × No solution found when resolving dependencies:\n  ╰─▶ Because there is no torch==2.13.0+cpu",
+            UnavailableError,
+            "no build 'cpu' of torch: set TRAINSHED_SERVER_RUNTIME_FIND_LINKS",
         ),
         ("error: something else", UnavailableError, "something else"),
         ("", UnavailableError, "it said nothing"),

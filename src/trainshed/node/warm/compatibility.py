@@ -44,7 +44,9 @@ TF_PLUGGABLE_DEVICE_LIBRARY_PATH TF_USE_MODULAR_FILESYSTEM TF_XLA_SHARDING_FOR_R
 WRAPT_DISABLE_EXTENSIONS ZENDNN_CONV_ALGO
 """
 IMPORT_TIME_VARIABLES = frozenset(_AT_IMPORT.split())
-#: NumPy's thread count: applied afterwards if the job sets it, but not if its code does.
+#: The same for PyTorch, MKL, oneDNN and OpenMP. PyTorch reads hundreds when it is imported.
+_AT_IMPORT_PREFIXES = ("TORCH", "PYTORCH_", "AOT_", "AOTINDUCTOR_", "MKL", "ONEDNN_", "DNNL_", "GOMP_", "OMP_")
+#: Thread counts of NumPy and PyTorch: applied afterwards if the job sets it, but not if its code does.
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
 _CODE_VARIABLES = IMPORT_TIME_VARIABLES | frozenset(THREAD_VARIABLES)
@@ -59,8 +61,17 @@ def import_time_environment(env: dict[str, str]) -> dict[str, str]:
         name: value
         for name, value in env.items()
         if name not in _ALLOWED
-        and (name in IMPORT_TIME_VARIABLES or name in _AT_START or name.startswith(_AT_START_PREFIXES))
+        and (
+            name in IMPORT_TIME_VARIABLES
+            or name in _AT_START
+            or name.startswith(_AT_START_PREFIXES)
+            or _is_read_by_torch(name)
+        )
     }
+
+
+def _is_read_by_torch(name: str) -> bool:
+    return name.startswith(_AT_IMPORT_PREFIXES) and name not in THREAD_VARIABLES
 
 
 def cold_start_reason(
@@ -113,7 +124,8 @@ def shadowed_module(path: str, modules: dict[str, ModuleType], package: str = ""
 
 @functools.lru_cache(maxsize=8)  # the packages of a job don't change, and it may have many replicas
 def _variable_in_code(paths: tuple[str, ...], names: frozenset[str]) -> str:
-    pattern = re.compile(("[\"'](%s)[\"']" % "|".join(sorted(names))).encode())
+    alternatives = [*sorted(names), *("%s[A-Z0-9_]*" % prefix for prefix in _AT_IMPORT_PREFIXES)]
+    pattern = re.compile(("[\"'](%s)[\"']" % "|".join(alternatives)).encode())
     budget = _SCAN_MAX_BYTES
     for file in _sources(paths):
         with open(file, "rb") as source:

@@ -16,6 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
+_OPENMP_THREADS = "OMP_NUM_THREADS"  #: all that PyTorch follows of these variables without MKL's own
 _SET_THREADS_SYMBOLS = (
     "scipy_openblas_set_num_threads64_",
     "openblas_set_num_threads64_",
@@ -124,6 +125,9 @@ def _apply_threads(env: dict[str, str]) -> None:
     requested = [env[name] for name in THREAD_VARIABLES if env.get(name, "").isdigit() and int(env[name]) > 0]
     cpus = len(os.sched_getaffinity(0))
     set_threads(min(int(requested[0]), cpus) if requested else cpus)
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and env.get(_OPENMP_THREADS, "").isdigit() and int(env[_OPENMP_THREADS]) > 0:
+        torch.set_num_threads(int(env[_OPENMP_THREADS]))
 
 
 def _status(exc: SystemExit) -> int:
