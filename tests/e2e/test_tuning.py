@@ -211,6 +211,32 @@ def test_a_trial_can_be_stopped_and_keeps_its_value(jobs: Submitter, tmp_path: P
     assert trials_of(jobs, "stopping")[1]["reason"].startswith("Stopped by ")
 
 
+def test_a_search_is_steered_while_it_runs(jobs: Submitter, tmp_path: Path) -> None:
+    tune(jobs, "steered", f"--until={tmp_path}/never", maxTrials=2, maxParallelTrials=1)
+    eventually(lambda: trials_of(jobs, "steered"), lambda found: 1 in found and found[1]["lastMetric"], within_s=60)
+    assert "has 3 trials, 2 at a time" in command(
+        jobs, "tuning", "update", "steered", "--add-trials", "1", "--parallel", "2"
+    )
+    eventually(lambda: trials_of(jobs, "steered"), lambda found: 2 in found and found[2]["lastMetric"], within_s=60)
+    command(jobs, "tuning", "try", "steered", "x=0.3")
+    command(jobs, "jobs", "stop-trial", "steered", "1")
+    found = eventually(
+        lambda: trials_of(jobs, "steered"), lambda found: 3 in found and found[3]["lastMetric"], within_s=60
+    )
+    assert found[3]["hyperparameters"] == {"x": "0.3"}
+    command(jobs, "tuning", "finish", "steered")
+    trials = jobs.wait("steered", {"SUCCEEDED"})["trainingOutput"]["trials"]
+    assert trials[0]["trialId"] == "3"
+    assert [trial["isTrialStoppedEarly"] for trial in trials] == [True] * 3
+    listed = command(jobs, "tuning", "trials", "steered").splitlines()
+    assert listed[0].split()[:3] == ["TRIAL", "STATE", "VALUE"]
+    assert listed[1].split()[:3] == ["3", "stopped", "early"]
+    assert "has ended (SUCCEEDED)" in command(jobs, "tuning", "finish", "steered", status=1)
+    history = "\n".join(line for line in jobs.lines("steered") if "by " in line)
+    for text in ("maxTrials is 3, it was 2", "x=0.3 is tried next", "The search was finished by"):
+        assert text in history
+
+
 def test_a_cancelled_job_cancels_its_trials(jobs: Submitter, tmp_path: Path) -> None:
     tune(jobs, "cancelled", f"--until={tmp_path}/never", maxTrials=4, maxParallelTrials=2)
     jobs.wait("cancelled", {"RUNNING"})

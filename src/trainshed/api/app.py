@@ -47,6 +47,7 @@ from trainshed.api.native import (
     runtimes,
     searches,
     server,
+    steering,
     tokens,
     users,
 )
@@ -87,6 +88,7 @@ ROUTES: tuple[Route, ...] = (
     *native_jobs.ROUTES,
     *artifacts.ROUTES,
     *searches.ROUTES,
+    *steering.ROUTES,
     *overview.ROUTES,
     *ml_operations.ROUTES,
     *predict.ROUTES,

@@ -72,6 +72,13 @@ STUDIES: dict[str, tuple[Any, str]] = {
     "delete": ("studies.commands:delete", "Delete a study with all of its trials."),
 }
 
+TUNING: dict[str, tuple[Any, str]] = {
+    "trials": ("tuning.steering:trials", "List the trials of a tuning job, the best first."),
+    "update": ("tuning.steering:update", "Change how many trials a search has, or how many run at a time."),
+    "try": ("tuning.steering:try_", "Make values of your own the next trial of a search."),
+    "finish": ("tuning.steering:finish", "Stop all trials of a search, and keep what they have reported."),
+}
+
 ML: dict[str, tuple[Any, str]] = {
     "jobs": (JOBS, "Submit, watch and cancel jobs."),
     "models": (MODELS, "Create models, and say which version answers."),
@@ -99,6 +106,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
     "console": ("server.console:console", "Open the console in a browser, signed in."),
     "demo": ("workspace.demo:demo", "Train and deploy a model, and predict, on a separate server."),
     **ML,
+    "tuning": (TUNING, "Look at searches of tuning jobs, and steer them."),
     "studies": (STUDIES, "Look at studies, and delete them."),
     "buckets": ("buckets.commands:buckets", "Make buckets and copy files in and out."),
     "runtimes": (

@@ -31,17 +31,22 @@ def search_facts(search: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def watch_order(search: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Order trials for a view: those that have not ended, the newest first, then those with a value, the best first."""
+def best_first(search: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Order trials by their final value. Those without one come last, by number."""
     sign = -1 if search["goal"] == "MAXIMIZE" else 1
 
-    def order(trial: Mapping[str, Any]) -> tuple[int, float, int]:
-        if trial["state"] not in TERMINAL_STATES:
-            return 0, -trial["trial"], 0
+    def order(trial: Mapping[str, Any]) -> tuple[bool, float, int]:
         final = trial["finalMetric"]
-        return (1, sign * final["value"], trial["trial"]) if final else (2, 0.0, trial["trial"])
+        return final is None, sign * final["value"] if final else 0.0, trial["trial"]
 
     return sorted(search["trials"], key=order)
+
+
+def watch_order(search: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Order trials for a view: those that have not ended, the newest first, then the others, the best first."""
+    running = [trial for trial in search["trials"] if trial["state"] not in TERMINAL_STATES]
+    ended = [trial for trial in best_first(search) if trial["state"] in TERMINAL_STATES]
+    return running[::-1] + ended
 
 
 def trial_row(trial: Mapping[str, Any]) -> dict[str, str]:

@@ -35,6 +35,7 @@ from trainshed.services.server import EffectiveSettings, ServerInfo
 from trainshed.services.storage.buckets import Buckets
 from trainshed.services.storage.objects import Objects
 from trainshed.services.tuning.search_tables import SearchTables
+from trainshed.services.tuning.steering import SearchSteering
 from trainshed.services.tuning.studies import Studies
 from trainshed.services.tuning.suggestions import Suggestions
 
@@ -67,6 +68,7 @@ class Services:
     studies: Studies
     suggestions: Suggestions
     searches: SearchTables
+    steering: SearchSteering
     predictions: PredictionGateway
     replays: Replays
     logs: AuditedLogEntries

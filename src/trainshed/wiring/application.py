@@ -309,6 +309,7 @@ def _build_services(
         studies=Studies(StudyStore(core.database)),
         suggestions=Suggestions(StudyStore(core.database), core.searcher),
         searches=tuning_plane.searches,
+        steering=tuning_plane.steering,
         predictions=serving_plane.gateway,
         replays=Replays(serving_plane.routes, serving_plane.gateway, serving_plane.logged_requests),
         logs=AuditedLogEntries(LogEntries(core.jobs, core.home), audit),

@@ -10,6 +10,7 @@ from trainshed.control.tuning.metrics import TrialReader
 from trainshed.services.jobs.progress import ProgressService
 from trainshed.services.jobs.tuning import TuningJobs
 from trainshed.services.tuning.search_tables import SearchTables
+from trainshed.services.tuning.steering import SearchSteering
 from trainshed.store.tuning.studies import StudyStore
 from trainshed.store.tuning.trials import TrialStore
 from trainshed.wiring.core import Core
@@ -22,6 +23,7 @@ class TuningPlane:
     control: TuningController
     jobs: TuningJobs
     searches: SearchTables
+    steering: SearchSteering
 
 
 def build_tuning_plane(core: Core, jobs: JobController, progress: ProgressService) -> TuningPlane:
@@ -38,5 +40,6 @@ def build_tuning_plane(core: Core, jobs: JobController, progress: ProgressServic
     return TuningPlane(
         control=control,
         jobs=TuningJobs(core.jobs, trials, control),
+        steering=SearchSteering(core.jobs, trials, control),
         searches=SearchTables(core.jobs, trials, StudyStore(core.database), control),
     )

@@ -12,7 +12,8 @@ from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training, check_training
-from trainshed.domain.tuning.plan import Become, CancelTrials, StartTrials, Wait, nearest_tag, plan
+from trainshed.domain.tuning.plan import Become, CancelTrials, StartTrials, StopTrials, Wait, nearest_tag, plan
+from trainshed.domain.tuning.steering import OwnPoint, Steering
 from trainshed.domain.tuning.trial import MAX_MEASUREMENTS, Trial, TrialMeasurement, TrialOutcome, best_first, thinned
 from trainshed.domain.tuning.trial_job import trial_job
 
@@ -259,3 +260,37 @@ class TestTrials:
         assert job.training.containers["master"].args == ("m", "--x", "1")
         assert job.training.containers["worker"].args == ("--x", "1")
         assert job.training.containers["ps"].args == ("--x", "1")
+
+
+def test_a_search_follows_what_people_change() -> None:
+    job, running = tuning_job(), [trial(1, JobState.RUNNING), trial(2, JobState.RUNNING)]
+    ended = [trial(number, JobState.SUCCEEDED, 0.5) for number in range(1, 9)]
+
+    def action(trials: Sequence[Trial], steering: Steering, *, exhausted: bool = False) -> object:
+        return plan(job, trials, exhausted=exhausted, now_us=SECOND, steering=steering)
+
+    assert action(running, Steering()) == Wait()
+    assert action(running, Steering(max_parallel=5)) == StartTrials(3)
+    assert action(running, Steering(max_parallel=1)) == Wait()
+    assert action(ended, Steering()) == Become(state=JobState.SUCCEEDED)
+    assert action(ended, Steering(max_trials=9)) == StartTrials(1)
+    assert action(ended, Steering(max_trials=3)) == Become(state=JobState.SUCCEEDED)
+    own = (OwnPoint(1, {"x": 0.1}),)
+    assert action(ended, Steering(max_trials=9, points=own), exhausted=True) == StartTrials(1)
+
+
+def test_a_finished_search_keeps_what_it_has() -> None:
+    job, finish = tuning_job(), Steering(finish="Finished by ana.")
+    running = [trial(1, JobState.SUCCEEDED, 0.5), trial(2, JobState.RUNNING)]
+    stopping = [trial(1, JobState.SUCCEEDED, 0.5), trial(2, JobState.RUNNING, stopped="Finished by ana.")]
+    stopped = [trial(1, JobState.CANCELLED, 0.5, stopped="Finished by ana.")]
+    valueless = [trial(1, JobState.CANCELLED, stopped="Finished by ana."), trial(2, JobState.FAILED)]
+    actions = [
+        plan(job, trials, exhausted=False, now_us=SECOND, steering=finish)
+        for trials in (running, stopping, stopped, valueless, [])
+    ]
+    cancelled = Become(state=JobState.CANCELLED, failure=Failure(cause=FailureCause.CANCELLED))
+    assert actions == [
+        *(StopTrials("Finished by ana."), Wait(), Become(state=JobState.SUCCEEDED)),
+        *(cancelled, cancelled),
+    ]

@@ -38,6 +38,12 @@ declare namespace Api {
     nextPageToken: string;
   }
 
+  /** New bounds of a search. What is missing stays. */
+  interface ChangeSearch {
+    maxTrials?: number;
+    maxParallelTrials?: number;
+  }
+
   /** Which sign-in is asked for. */
   interface DeviceHandle {
     handle: string;
@@ -759,6 +765,16 @@ declare namespace Api {
     weights?: Record<string, number>;
   }
 
+  /** What a search is to do now. */
+  interface Steering {
+    job: string;
+    state: JobState;
+    maxTrials: number;
+    maxParallelTrials: number;
+    finishing: boolean;
+    points: Record<string, string>[];
+  }
+
   /** A study in the list. */
   interface StudyRow {
     study: string;
@@ -861,6 +877,11 @@ declare namespace Api {
     maxParallelTrials: number;
     best: number | null;
     trials: Trial[];
+  }
+
+  /** A point of the space, to be tried next. */
+  interface TryPoint {
+    hyperparameters: Record<string, number | string>;
   }
 
   /** A user or a service account. */

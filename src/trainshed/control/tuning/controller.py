@@ -17,9 +17,18 @@ from trainshed.domain.jobs.states import JobState
 from trainshed.domain.times import now_us
 from trainshed.domain.tuning.curves import early_stop
 from trainshed.domain.tuning.hyperparameters import Tuning
-from trainshed.domain.tuning.plan import Become, CancelTrials, StartTrials, Wait, missing_metric_message, plan
+from trainshed.domain.tuning.plan import (
+    Become,
+    CancelTrials,
+    StartTrials,
+    StopTrials,
+    Wait,
+    missing_metric_message,
+    plan,
+)
 from trainshed.domain.tuning.search import SearchRequest, SearchResult
 from trainshed.domain.tuning.space import Point
+from trainshed.domain.tuning.steering import OwnPoint
 from trainshed.domain.tuning.trial import Trial, TrialOutcome
 from trainshed.domain.tuning.trial_job import trial_job
 from trainshed.errors import CannotProceedError, WriteConflictError
@@ -114,9 +123,14 @@ class TuningController:
         for _ in range(MAX_ACTIONS):
             trials = self._read_outcomes(job, self._trials.of(job.project, job.id))
             exhausted = (job.project, job.id) in self._exhausted
-            match plan(job, trials, exhausted=exhausted, now_us=self._clock()):
+            steering = self._trials.steering.of(job.project, job.id)
+            match plan(job, trials, exhausted=exhausted, now_us=self._clock(), steering=steering):
                 case StartTrials(count=count):
-                    self._start_trials(job, trials, count)
+                    self._start_trials(job, trials, count, steering.points)
+                case StopTrials(reason=reason):
+                    for trial in trials:
+                        self._stop(trial, reason)
+                    break
                 case CancelTrials():
                     for trial in trials:
                         self._cancel(trial.job)
@@ -145,12 +159,18 @@ class TuningController:
         LOG.info("tuning.transitioned project=%s job=%s state=%s", job.project, job.id, changed.state)
         return recorded
 
-    def _start_trials(self, job: Job, trials: Sequence[Trial], count: int) -> None:
-        """Create trials, one suggestion for each: asked again after a crash, it is the same one."""
+    def _start_trials(self, job: Job, trials: Sequence[Trial], count: int, own: Sequence[OwnPoint]) -> None:
+        """Create trials: of users' points first, then one suggestion for each.
+
+        Asked again after a crash, a suggestion is the same one.
+        """
         trials = list(trials)
         chain = self._trials.chain(job)
-        for _ in range(count):
+        for turn in range(count):
             request = next_request(job, trials, chain)
+            if turn < len(own):
+                trials.append(self._add_trial(job, request, own[turn].point, own[turn]))
+                continue
             points = self._suggest(request).points
             if not points:
                 self._exhausted.add((job.project, job.id))
@@ -160,12 +180,12 @@ class TuningController:
             trials.append(self._add_trial(job, request, points[0]))
         self._wake_jobs()
 
-    def _add_trial(self, job: Job, request: SearchRequest, point: Point) -> Trial:
+    def _add_trial(self, job: Job, request: SearchRequest, point: Point, own: OwnPoint | None = None) -> Trial:
         texts, now = request.space.texts(point), self._clock()
         queued = trial_job(job, request.number, texts, now_us=now)
         message = f"Trial {request.number} is queued: {_values(texts)}."
         event = JobEvent(kind=JobEventKind.QUEUED, message=message, time_us=now)
-        added = self._trials.add(queued, point, (event,))
+        added = self._trials.add(queued, point, (event,), own=own)
         self._tell(job, message)
         LOG.info("tuning.trial_queued project=%s job=%s trial=%d", job.project, job.id, request.number)
         return Trial(number=request.number, point=point, job=added)
@@ -198,9 +218,14 @@ class TuningController:
             return
         for trial in trials:
             if trial.number in current and (stop := early_stop(trial, current[trial.number], trials, tuning)):
-                self._trials.set_stopped(trial, stop.reason)
-                self._cancel(trial.job)
+                self._stop(trial, stop.reason)
                 self._tell(job, f"Trial {trial.number} is stopped early. {stop.reason}")
+
+    def _stop(self, trial: Trial, reason: str) -> None:
+        """End a trial before its time. What it reported counts."""
+        if not trial.job.ended:
+            self._trials.set_stopped(trial, reason)
+            self._cancel(trial.job)
 
     def _cancel(self, trial: Job) -> None:
         """Cancel the job of a trial, unless it has ended. A write conflict is for the next pass."""

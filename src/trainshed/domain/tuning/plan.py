@@ -12,6 +12,7 @@ from trainshed.domain.jobs.failure_text import diagnose
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.tuning.hyperparameters import Tuning
+from trainshed.domain.tuning.steering import Steering
 from trainshed.domain.tuning.trial import Trial
 
 FAILURES_BEFORE_SUCCESS = 5  #: a bug in every trial ends the job early
@@ -31,6 +32,13 @@ class StartTrials:
 
 
 @dataclass(frozen=True, slots=True)
+class StopTrials:
+    """Stop the trials that run, and keep what they reported."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class CancelTrials:
     """End all trials that have not ended."""
 
@@ -43,28 +51,32 @@ class Become:
     failure: Failure | None = None
 
 
-Action = Wait | StartTrials | CancelTrials | Become
+Action = Wait | StartTrials | StopTrials | CancelTrials | Become
+_UNCHANGED = Steering()
 
 
-def plan(job: Job, trials: Sequence[Trial], *, exhausted: bool, now_us: int) -> Action:
+def plan(job: Job, trials: Sequence[Trial], *, exhausted: bool, now_us: int, steering: Steering = _UNCHANGED) -> Action:
     """The next action for a tuning job that has not ended. A pure function.
 
-    `exhausted`: the space has no point that was not tried.
+    `exhausted`: the space has no point that was not tried. `steering`: what people changed since it was submitted.
     """
-    tuning = job.tuning
-    if tuning is None:
+    if job.tuning is None:
         raise TypeError(f"Job {job.id} is no tuning job.")
+    tuning = steering.applied(job.tuning)
     live = [trial for trial in trials if not trial.ended]
     verdict = _verdict(job, tuning, trials, now_us=now_us)
     if verdict is not None:
         return CancelTrials() if any(not trial.job.ended for trial in live) else Wait() if live else verdict
     if (follow := _followed_state(job, trials)) is not job.state:
         return Become(state=follow)
-    complete = exhausted or len(trials) >= tuning.max_trials
+    if steering.finish and any(not trial.stopped for trial in live):
+        return StopTrials(steering.finish)
+    exhausted = exhausted and not steering.points
+    complete = steering.finish or exhausted or len(trials) >= tuning.max_trials
     if not complete:
         missing = min(tuning.max_parallel - len(live), tuning.max_trials - len(trials))
         return StartTrials(missing) if missing > 0 else Wait()
-    return Wait() if live else _end(tuning, trials)
+    return Wait() if live else _end(trials, finished=bool(steering.finish))
 
 
 def _followed_state(job: Job, trials: Sequence[Trial]) -> JobState:
@@ -159,11 +171,13 @@ def _cause(trial: Trial) -> str:
     return " ".join(part for part in (diagnosis.summary, diagnosis.remedy) if part)
 
 
-def _end(tuning: Tuning, trials: Sequence[Trial]) -> Become:
-    """All trials have ended: the job succeeded if one of them did."""
+def _end(trials: Sequence[Trial], *, finished: bool) -> Become:
+    """All trials have ended: the job succeeded if one of them did. One that was finished without any is cancelled."""
     if any(trial.succeeded for trial in trials):
         return Become(state=JobState.SUCCEEDED)
     failed = [trial for trial in trials if trial.failed]
+    if finished:
+        return Become(state=JobState.CANCELLED, failure=Failure(cause=FailureCause.CANCELLED))
     if failed:
         return Become(state=JobState.FAILED, failure=_trials_failed(failed))
     cancelled = Failure(cause=FailureCause.TRIALS_FAILED, message="All trials were stopped before they had a value.")

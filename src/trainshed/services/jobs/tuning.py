@@ -77,15 +77,15 @@ class TuningJobs:
     def trials(self, project: str, job_id: str) -> dict[str, Any]:
         """Return all trials of a tuning job, by number, with what is known of each."""
         job, tuning = self._tuning_job(project, job_id)
-        trials = self._trials.of(project, job_id)
+        trials, now = self._trials.of(project, job_id), self._trials.steering.of(project, job_id).applied(tuning)
         best = next((trial for trial in best_first(trials, tuning) if trial.final), None)
         return {
             "job": job.id,
             "state": job.state.value,
             "goal": tuning.goal.value,
             "metric": tuning.tag,
-            "maxTrials": tuning.max_trials,
-            "maxParallelTrials": tuning.max_parallel,
+            "maxTrials": now.max_trials,
+            "maxParallelTrials": now.max_parallel,
             "best": best.number if best else None,
             "trials": [self._body(trial, tuning) for trial in trials],
         }

@@ -60,6 +60,7 @@ class SearchTables:
         tuning = job.tuning
         if tuning is None:
             raise FailedPreconditionError(f"Job {job_id} has no hyperparameters, and so no trials.")
+        now = self._trials.steering.of(project, job_id).applied(tuning)
         chain = [(job, self._trials.of(project, job_id)), *self._trials.chain(job)]
         rows = [row for owner, trials in reversed(chain) for row in self._rows(owner, trials, tuning)]
         return {
@@ -68,8 +69,8 @@ class SearchTables:
             "state": job.state.value,
             "ended": job.ended,
             "jobs": [owner.id for owner, _ in reversed(chain)],
-            "maxTrials": tuning.max_trials,
-            "maxParallelTrials": tuning.max_parallel,
+            "maxTrials": now.max_trials,
+            "maxParallelTrials": now.max_parallel,
             "earlyStopping": tuning.early_stopping,
             "algorithm": tuning.algorithm.value,
             "createTime": rfc3339(job.created_us),

@@ -8,10 +8,12 @@ import orjson
 
 from trainshed.domain.jobs.job import Job, JobEvent
 from trainshed.domain.tuning.space import Point
+from trainshed.domain.tuning.steering import OwnPoint
 from trainshed.domain.tuning.trial import Trial, TrialOutcome
-from trainshed.store.database import Database, load_queries, storable
+from trainshed.store.database import Database, Transaction, load_queries, storable
 from trainshed.store.jobs import JobStore, job_from_row
 from trainshed.store.rows import ReadRows, read_rows
+from trainshed.store.tuning.steering import SteeringStore, delete_point
 
 QUERY = load_queries("trials")
 
@@ -20,18 +22,28 @@ class TrialStore:
     """Rows of trials. Each is written together with the job that runs it. Thread-safe."""
 
     def __init__(self, database: Database, jobs: JobStore) -> None:
+        self.steering = SteeringStore(database)  #: what people changed about the searches
         self._database = database
         self._jobs = jobs
 
-    def add(self, job: Job, point: Point, events: Iterable[JobEvent]) -> Job:
-        """Store a new trial and its job. Raises `AlreadyExistsError` if its parent ever had a trial of this number."""
+    def add(self, job: Job, point: Point, events: Iterable[JobEvent], *, own: OwnPoint | None = None) -> Job:
+        """Store a new trial and its job. Raises `AlreadyExistsError` if its parent ever had a trial of this number.
+
+        `own` is the user's point that the trial tries. It waits no longer then.
+        """
         values = {
             "project": job.project,
             "job": job.parent,
             "number": job.trial,
             "point": orjson.dumps(dict(point)).decode(),
         }
-        return self._jobs.add(job, events, lambda tx: tx.run(QUERY["insert_trial"], values))
+
+        def insert(tx: Transaction) -> None:
+            tx.run(QUERY["insert_trial"], values)
+            if own is not None:
+                delete_point(tx, job.project, job.parent, own.number)
+
+        return self._jobs.add(job, events, insert)
 
     def of(self, project: str, job_id: str) -> Sequence[Trial]:
         """The trials of a tuning job by number, each with its job. Those whose rows are unreadable are left out."""

@@ -1,0 +1,1 @@
+"""The `tuning` group: searches of tuning jobs."""
