@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -259,6 +260,34 @@ def test_a_search_goes_on_in_another_job(jobs: Submitter, done: dict[str, Any]) 
     assert sorted(trial["trialId"] for trial in job["trainingOutput"]["trials"]) == ["7", "8"]
     points = [trial["hyperparameters"] for each in (done, job) for trial in each["trainingOutput"]["trials"]]
     assert len({str(sorted(point.items())) for point in points}) == 8
+
+
+def test_a_command_goes_on_with_a_search_or_trains_with_its_best_values(
+    jobs: Submitter, done: dict[str, Any], tmp_path: Path
+) -> None:
+    space = {"trainingInput": {"hyperparameters": {"params": [{**X, "minValue": 0.2, "maxValue": 0.4}]}}}
+    (tmp_path / "space.json").write_text(json.dumps(space))
+    options = ("--max-trials", "1", "--name", "narrow", "--config", f"{tmp_path}/space.json")
+    command(jobs, "tuning", "continue", "search", *options)
+    [trial] = jobs.wait("narrow", {"SUCCEEDED"})["trainingOutput"]["trials"]
+    assert trial["trialId"] == "7"
+    assert 0.2 <= float(trial["hyperparameters"]["x"]) <= 0.4
+    assert trial["hyperparameters"].keys() == {"x"}
+    best = done["trainingOutput"]["trials"][0]
+    said = command(jobs, "tuning", "train", "search", "--name", "trained")
+    assert f"The values are those of trial {best['trialId']}." in said
+    trained = jobs.get("trained")["trainingInput"]
+    assert trained["jobDir"] == f"gs://{jobs.bucket}/search/trained"
+    assert trained["args"] == ["--units=1", *(word for name in ("x", "units", "kind") for word in flag(best, name))]
+    assert "has no trial 99" in command(jobs, "tuning", "train", "search", "--trial", "99", status=1)
+    unmade = command(jobs, "tuning", "promote", "search", "--model", "unmade", status=1)
+    assert f"Trial {best['trialId']} of job search exported no model" in unmade
+    assert "has no hyperparameters" in command(jobs, "tuning", "continue", "trained", "--max-trials", "1", status=1)
+    jobs.wait("trained", {"FAILED"})  # the trainer wants the environment of a trial
+
+
+def flag(trial: Mapping[str, Any], name: str) -> tuple[str, str]:
+    return f"--{name}", trial["hyperparameters"][name]
 
 
 @pytest.mark.soak

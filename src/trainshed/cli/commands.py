@@ -77,6 +77,9 @@ TUNING: dict[str, tuple[Any, str]] = {
     "update": ("tuning.steering:update", "Change how many trials a search has, or how many run at a time."),
     "try": ("tuning.steering:try_", "Make values of your own the next trial of a search."),
     "finish": ("tuning.steering:finish", "Stop all trials of a search, and keep what they have reported."),
+    "continue": ("tuning.follow_up:continue_", "Go on with a search that has ended, in a new job."),
+    "train": ("tuning.follow_up:train", "Submit a normal job with the values of the best trial."),
+    "promote": ("tuning.follow_up:promote", "Deploy what the best trial exported."),
 }
 
 ML: dict[str, tuple[Any, str]] = {
@@ -106,7 +109,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
     "console": ("server.console:console", "Open the console in a browser, signed in."),
     "demo": ("workspace.demo:demo", "Train and deploy a model, and predict, on a separate server."),
     **ML,
-    "tuning": (TUNING, "Look at searches of tuning jobs, and steer them."),
+    "tuning": (TUNING, "Look at searches of tuning jobs, steer them, continue them, use their best trial."),
     "studies": (STUDIES, "Look at studies, and delete them."),
     "buckets": ("buckets.commands:buckets", "Make buckets and copy files in and out."),
     "runtimes": (
