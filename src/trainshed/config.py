@@ -91,6 +91,11 @@ class Settings:
         "`off`: every replica imports it.",
     )
     runtime_find_links: str = _setting("", FIND_LINKS_DESCRIPTION)
+    warm_idle_s: float = _setting(
+        1800.0,
+        "Seconds without a start after which a warm process is released, with up to 700 MB. The next start is a "
+        "[cold one](training.md#warm-start). 0: it stays.",
+    )
     sandbox: str = _setting(
         "auto",
         "The least level of the [sandbox](security.md#the-sandbox) around user code: `auto`, the strongest that the "

@@ -24,6 +24,7 @@ from trainshed.engines.base import AttemptSpec, Engine, Replica
 from trainshed.engines.local.engine import LocalEngine
 from trainshed.engines.shipping import ship
 from trainshed.node.process.ports import free_ports
+from trainshed.node.process.tree import stat_fields
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.testing.cache import runtime_python, torch_python
 from trainshed.testing.contracts.engines import EngineContract, settle
@@ -353,7 +354,7 @@ def test_without_a_server_it_stays_only_for_so_long(tmp_path: Path, patience_s: 
     ended = subprocess.Popen(["true"])
     server = [ended.pid, 1]
     ended.wait()
-    spec: dict[str, Any] = {"modules": [], "server": server, "patience_s": patience_s}
+    spec: dict[str, Any] = {"modules": [], "server": server, "patience_s": patience_s, "idle_s": 0.0}
     (folder / "spec.json").write_text(json.dumps(spec))
     with subprocess.Popen([PYTHON, ship(tmp_path / "node") / "run.py", "warm", folder]) as process:
         if patience_s:
@@ -361,6 +362,15 @@ def test_without_a_server_it_stays_only_for_so_long(tmp_path: Path, patience_s: 
             assert process.poll() is None
             (folder / "socket").unlink()
         assert process.wait(_WAIT_S) == 0
+
+
+def test_one_that_nobody_uses_ends(tmp_path: Path) -> None:
+    server = [os.getpid(), int(stat_fields(os.getpid())[19])]
+    spec: dict[str, Any] = {"modules": [], "server": server, "patience_s": 600.0, "idle_s": 0.01}
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    with subprocess.Popen([PYTHON, ship(tmp_path / "node") / "run.py", "warm", tmp_path]) as process:
+        assert process.wait(_WAIT_S) == 0
+    assert not (tmp_path / "socket").exists()
 
 
 # -- TensorFlow

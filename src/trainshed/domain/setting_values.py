@@ -40,7 +40,7 @@ def check_values(values: Mapping[str, Any]) -> None:
         if (value := values[name]) not in choices:
             known = f"{', '.join(choices[:-1])} or {choices[-1]}"
             raise CannotProceedError(f"The setting {name} is {value!r}; it must be {known}.")
-    for name in ("slots", "hang_timeout_s", "max_passed_over_s"):
+    for name in ("slots", "hang_timeout_s", "max_passed_over_s", "warm_idle_s"):
         if not 0 <= values[name] < math.inf:
             raise CannotProceedError(f"The setting {name} is {values[name]}; it can't be negative.")
     if not 0 <= values["single_replica_share"] < 1:

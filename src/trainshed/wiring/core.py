@@ -100,6 +100,7 @@ def build_core(home: Home, settings: Settings, database: Database, sandbox: Sand
             passed=settings.passed_variables,
             single_replica_share=settings.single_replica_share,
             sandbox=sandbox,
+            warm_idle_s=settings.warm_idle_s,
         ),
         machine=MachineMetrics(partial(sample_machine, home.path), cpus=cpus),
         machines=MachineTypes.read(home.file_settings().get("machines", {})),

@@ -57,8 +57,11 @@ class LocalEngine:
         passed: Collection[str] = (),
         single_replica_share: float = 0.0,
         sandbox: Sandbox | None = None,
+        warm_idle_s: float = 0.0,
     ) -> None:
         """`warm` has the modules to preload for jobs of an interpreter. None: every job starts cold.
+
+        A warm process that starts nothing for `warm_idle_s` is released. 0: it stays.
 
         `slots` is the maximum number of replicas that run at once. 0: four for each core. `single_replica_share` of
         them are kept for jobs of one replica. `passed` are variables of the server that user code gets besides those on
@@ -70,7 +73,7 @@ class LocalEngine:
         self._passed = passed
         self._kept = int(self._slots * single_replica_share)
         self._sandbox = sandbox
-        self.warm = WarmProcesses(home, modules=warm or {}, ship=self.ship, passed=passed)
+        self.warm = WarmProcesses(home, modules=warm or {}, ship=self.ship, passed=passed, idle_s=warm_idle_s)
         self._node: Path | None = None
         self._views: dict[Path, _JournalView] = {}
         self._lock = threading.Lock()

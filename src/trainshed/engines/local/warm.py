@@ -60,9 +60,14 @@ class WarmProcesses:
         modules: Mapping[Path, tuple[str, ...]],
         ship: Callable[[], Path],
         passed: Collection[str] = (),
+        idle_s: float = 0.0,
     ) -> None:
-        """`passed` are variables of the server that user code gets besides those on the list."""
+        """`passed` are variables of the server that user code gets besides those on the list.
+
+        A process that starts nothing for `idle_s` exits. 0: it stays.
+        """
         self._home = home
+        self._idle_s = idle_s
         self._passed = passed
         self._modules = modules
         self._ship = ship
@@ -160,13 +165,13 @@ class WarmProcesses:
         return None
 
     def prepare(self, python: Path) -> None:
-        """Start the warm process that `run` would use, unless it runs."""
+        """Start the warm process that `run` would use. If it runs, put off its release."""
         if not self._modules.get(python):
             return
         env = import_time_environment(user_environment(self._passed))
         try:
             folder = self._folder(python, env)
-            if self._request(folder, {"do": "hello"}) is None:
+            if self._request(folder, {"do": "keep"}) is None:
                 self._warm_up(folder, python, env)
         except OSError as exc:
             LOG.warning("warm.unusable python=%s reason=%s", python, exc)
@@ -235,6 +240,7 @@ class WarmProcesses:
             "modules": self._modules[python],
             "server": self._server,
             "patience_s": ORPHAN_TTL_S,
+            "idle_s": self._idle_s,
         }
         (folder / "spec.json").write_bytes(orjson.dumps(spec))
         passed = {name: value for name, value in user_environment().items() if name in _PASSED_VARIABLES}
@@ -277,7 +283,7 @@ class WarmProcesses:
             return received
 
     def _encode(self, request: Mapping[str, Any]) -> bytes:
-        return orjson.dumps({**request, "server": self._server}) + b"\n"
+        return orjson.dumps({**request, "server": self._server, "idle_s": self._idle_s}) + b"\n"
 
 
 def _connect(folder: Path) -> socket.socket | None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _POLL_INTERVAL_S = 2.0
 _READ_TIMEOUT_S = 5.0
 _REQUEST_MAX_BYTES = 4 << 20
+_USES = ("launch", "run", "keep")  # requests that put off the release of an idle process; "hello" only asks
 _PEER_CREDENTIALS = struct.Struct("3i")
 
 
@@ -40,8 +41,8 @@ def serve(folder: str, start: Callable[[str], int]) -> int:
 
     `start` is called in a fork and starts the supervisor of an attempt. It returns 0 once that runs.
 
-    Returns on request, when the socket is removed, or after `patience_s` without a server. Returns 1 if it can't serve,
-    with the reason on stderr.
+    Returns on request, when the socket is removed, after `patience_s` without a server, or after `idle_s` without use.
+    Returns 1 if it can't serve, with the reason on stderr.
     """
     lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -59,7 +60,7 @@ def serve(folder: str, start: Callable[[str], int]) -> int:
         return 1
     gc.collect()
     gc.freeze()  # so that garbage collection does not copy shared memory
-    return _WarmServer(folder, spec, start).run()
+    return WarmServer(folder, spec, start).run()
 
 
 class _WarmRunner:
@@ -86,29 +87,49 @@ class _WarmRunner:
         run_module.run_as_main(argv, env, self._path, self._preloaded.hide)
 
 
-class _WarmServer:
+class WarmServer:
     """The loop of the warm process. It identifies its server by pid and start time."""
 
-    def __init__(self, folder: str, spec: dict[str, Any], start: Callable[[str], int]) -> None:
+    def __init__(
+        self,
+        folder: str,
+        spec: dict[str, Any],
+        start: Callable[[str], int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._start = start
+        self._clock = clock
         self._path = os.path.join(folder, "socket")
         self._server = spec["server"]
         self._patience_s = spec["patience_s"]
-        self._server_seen_at = time.monotonic()
+        self._idle_s = spec["idle_s"]
+        self._server_seen_at = self._used_at = clock()
         self._listener = _listen(folder)
         self._inode = os.stat(self._path).st_ino
 
     def run(self) -> int:
         stopping = False
-        while not stopping and self._is_needed():
-            if select.select([self._listener], [], [], _POLL_INTERVAL_S)[0]:
-                connection = self._listener.accept()[0]
-                with connection:
-                    stopping = self._handle(connection)
+        while not stopping and self.is_needed():
+            stopping = self.serve_one(_POLL_INTERVAL_S)
             _reap()
+        self.close()
+        return 0
+
+    def close(self) -> None:
+        """Stop listening. Those who connected before are served."""
         if self._is_listening():
             os.unlink(self._path)
-        return 0
+        while select.select([self._listener], [], [], 0)[0]:
+            self.serve_one(0)
+        self._listener.close()
+
+    def serve_one(self, timeout_s: float) -> bool:
+        """Handle the next request, if one comes in time. Returns True if the process should end."""
+        if not select.select([self._listener], [], [], timeout_s)[0]:
+            return False
+        connection = self._listener.accept()[0]
+        with connection:
+            return self._handle(connection)
 
     def _is_listening(self) -> bool:
         """Whether the socket's path still leads to this process."""
@@ -117,22 +138,26 @@ class _WarmServer:
         except FileNotFoundError:
             return False
 
-    def _is_needed(self) -> bool:
+    def is_needed(self) -> bool:
+        """Whether the server can still reach it and, lately, used it."""
         if not self._is_listening():
             return False
-        now = time.monotonic()
+        now = self._clock()
         fields = stat_fields(self._server[0])
         if fields and int(fields[19]) == self._server[1]:
             self._server_seen_at = now
-        return bool(now - self._server_seen_at < self._patience_s)
+        is_idle = 0 < self._idle_s <= now - self._used_at
+        return bool(now - self._server_seen_at < self._patience_s and not is_idle)
 
     def _handle(self, connection: socket.socket) -> bool:
         """Handle one request. Returns True if the process should end."""
         request = _read(connection)
         if request is None:
             return False
-        self._server = request["server"]
-        self._server_seen_at = time.monotonic()
+        self._server, self._idle_s = request["server"], request["idle_s"]
+        self._server_seen_at = self._clock()
+        if request["do"] in _USES:
+            self._used_at = self._server_seen_at
         try:
             if request["do"] not in ("launch", "run"):
                 connection.sendall(b"\0000")
@@ -179,7 +204,7 @@ def _read(connection: socket.socket) -> Optional[dict[str, Any]]:
         request = json.loads(received.decode())
     except (OSError, ValueError):
         return None
-    return request if isinstance(request, dict) and {"do", "server"} <= set(request) else None
+    return request if isinstance(request, dict) and {"do", "server", "idle_s"} <= set(request) else None
 
 
 def _launch(connection: socket.socket, request: dict[str, Any], start: Callable[[str], int]) -> None:
