@@ -70,6 +70,27 @@ def test_an_ordinary_network_with_convolutions_is_batched_unless_it_is_to_be_exa
     assert single["invariance"]["message"] == "Requests are not batched: the version asks for that."
 
 
+def test_bfloat16_is_measured_or_refused_and_is_nothing_for_other_loaders(deployer: Deployer, exported: Path) -> None:
+    bf16 = {"precision": "BF16"}
+    uri = deployer.upload_folder(exported / "cnn", "cnn")
+    operation = deployer.create("cnn_bf16", uri, servingOptions=bf16)
+    if {"avx512_bf16", "amx_bf16"} & set(Path("/proc/cpuinfo").read_text().split()):
+        assert "response" in deployer.finish(operation)
+        details = deployer.details("cnn_bf16")
+        assert details["parity"]["within"]
+        precision = details["precision"]
+        assert (precision["name"], precision["rows"]) == ("bf16", 65)
+        assert 1e-5 < precision["difference"] < 0.1  # neither f32 nor nonsense
+        assert precision["agreement"] > 0.9
+        assert details["detail"].endswith(" in bf16")
+    else:
+        assert "has no bfloat16" in deployer.refused(operation)
+    words = deployer.upload_folder(exported / "words", "words")
+    message = deployer.refused(deployer.create("words_bf16", words, servingOptions=bf16))
+    assert "Precision bf16 is for models that OpenVINO serves, and TensorFlow serves this one." in message
+    assert "Create the version with precision f32." in message
+
+
 def test_what_openvino_can_not_serve_tensorflow_serves(deployer: Deployer, exported: Path) -> None:
     uri = deployer.upload_folder(exported / "words", "words")
     details = deployer.deploy("words", uri)

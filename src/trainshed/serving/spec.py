@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
+F32, BF16 = "f32", "bf16"  #: values of `precision`
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingSpec:
@@ -32,6 +34,7 @@ class ServingSpec:
     memory_bytes: int = 0  #: RLIMIT_DATA; 0: no limit
     max_batch: int = 32  #: instances in one run of the model
     batching: str = "auto"  #: `auto`, `exact` or `off`
+    precision: str = F32  #: `f32`, or `bf16` if the loader can
     queue_limit: int = 256  #: pending requests
     body_limit: int = 10 << 20  #: bytes of one request
 

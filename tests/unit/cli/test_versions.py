@@ -21,7 +21,7 @@ FLAGS: dict[str, Any] = dict.fromkeys(
     (
         *("description", "runtime_version", "python_version", "machine_type", "prediction_class", "service_account"),
         *("framework", "accelerator", "explanation_method", "num_paths", "num_integral_steps", "labels", "engine"),
-        *("min_nodes", "max_nodes", "metric_targets", "batching"),
+        *("min_nodes", "max_nodes", "metric_targets", "batching", "precision"),
         *("image", "command", "args", "env_vars", "ports", "predict_route", "health_route"),
     )
 )
@@ -92,6 +92,7 @@ def test_batching_is_one_of_the_serving_options() -> None:
     assert body({"servingOptions": {"batching": "OFF"}}, batching="auto")["servingOptions"] == {"batching": "AUTO"}
     assert body({"servingOptions": {"batching": "OFF"}})["servingOptions"] == {"batching": "OFF"}
     assert "servingOptions" not in body()
+    assert body(batching="off", precision="bf16")["servingOptions"] == {"batching": "OFF", "precision": "BF16"}
 
 
 @pytest.mark.parametrize(
@@ -233,11 +234,13 @@ def test_what_is_told_of_a_version_is_a_sentence_each() -> None:
     host = {"instance": 0, "pid": 7, "state": "READY", "memoryBytes": 69_603_328, "ageSeconds": 1.0}
     ready = {"version": {"state": "READY"}, "runtime": "2.21", "detail": "OpenVINO 2026.4.1", "log": "noise"}
     invariance = {"difference": 2e-07, "rows": 65, "message": "Requests are batched."}
-    served = ready | {"parity": parity, "invariance": invariance, "hosts": [host]}
+    precision = {"name": "bf16", "difference": 0.01, "agreement": 1.0, "rows": 65, "message": "It computes in bf16."}
+    served = ready | {"parity": parity, "invariance": invariance, "precision": precision, "hosts": [host]}
     assert detail_lines(served | {"notes": ["Note."], "progress": ""}) == [
         "Served by OpenVINO 2026.4.1 in runtime 2.21.",
         "14 requests are answered as by TensorFlow.",
         "Requests are batched.",
+        "It computes in bf16.",
         "Host 0 is READY: process 7, 70 MB.",
         "Note.",
     ]

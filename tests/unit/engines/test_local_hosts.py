@@ -119,7 +119,7 @@ def test_one_that_fails_says_why(shed: Shed, behaviour: str, message: str) -> No
     assert shed.until(key, HostPhase.ENDED).message.startswith(message)
 
 
-@pytest.mark.parametrize("said", ["loader", "batching", "invariance", "sample", "signatures", "endless"])
+@pytest.mark.parametrize("said", ["loader", "batching", "invariance", "precision", "sample", "signatures", "endless"])
 def test_one_that_makes_something_up_is_not_believed(shed: Shed, said: str) -> None:
     key = shed.hosts.start(shed.spec(f"odd-{said}"))
     message = shed.until(key, HostPhase.ENDED).message

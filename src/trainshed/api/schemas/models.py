@@ -99,6 +99,24 @@ class InvarianceBody(TypedDict):
     message: Annotated[str, "Whether requests are batched, and why not if not."]
 
 
+class PrecisionBody(TypedDict):
+    """A precision lower than f32, and how answers in it compare with those in f32."""
+
+    name: Annotated[str, Example("bf16")]
+    difference: Annotated[
+        float | None,
+        "The greatest, relative to the largest magnitude of its output; null if not measured.",
+        Example(5.5e-3),
+    ]
+    agreement: Annotated[
+        float | None,
+        "The share of rows whose largest value is the same one; null if no output has columns.",
+        Example(1.0),
+    ]
+    rows: Annotated[int, "That were compared.", Example(65)]
+    message: str
+
+
 class SampleBody(TypedDict):
     """The body of a predict request, as Google has it."""
 
@@ -134,6 +152,7 @@ class VersionDetailsBody(TypedDict):
     detail: NotRequired[Annotated[str, "The loader, in words."]]
     batching: NotRequired[Annotated[bool, "Whether requests are put into batches.", Example(True)]]
     invariance: NotRequired[InvarianceBody | None]
+    precision: NotRequired[Annotated[PrecisionBody | None, "Null in f32.", Example(None)]]
     parity: NotRequired[Annotated[ParityBody | None, Example(None)]]
     site: NotRequired[Annotated[str, "The folder of the version's own packages; empty without."]]
     size: NotRequired[Annotated[int, "Bytes of its files.", Example(1_200_000)]]

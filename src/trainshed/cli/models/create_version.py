@@ -131,6 +131,13 @@ def _explanation_options(command: F) -> F:
     help="auto: batch requests if answers stay the same but for rounding. exact: only if to the last bit. off: never. "
     "Default: auto.",
 )
+@click.option(
+    "--precision",
+    type=WordChoice("f32", "bf16"),
+    metavar="NAME",
+    help="bf16: compute in bfloat16, which is faster on processors that have it, and less exact. What that changes is "
+    "measured and shown with the version. Default: f32.",
+)
 @click.option("--prediction-class", metavar="MODULE.CLASS", help="A class of yours that does the predictions.")
 @click.option(
     "--package-uris", type=Names(), metavar="FILE,...", help="Packages with that class: gs:// names or local archives."

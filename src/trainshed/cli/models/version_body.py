@@ -66,8 +66,8 @@ def version_body(version: str, *, flags: Mapping[str, Any], config: Mapping[str,
     if scaling := scaling_of(flags):
         body.pop("manualScaling", None)
         body["autoScaling"] = {**(config.get("autoScaling") or {}), **scaling}
-    if flags["batching"] is not None:
-        body["servingOptions"] = {**(config.get("servingOptions") or {}), "batching": flags["batching"].upper()}
+    if options := {name: flags[name].upper() for name in ("batching", "precision") if flags[name] is not None}:
+        body["servingOptions"] = {**(config.get("servingOptions") or {}), **options}
     body |= _container(flags, config)
     labels = {**(config.get("labels") or {}), **(flags["labels"] or {})}
     if flags["engine"] is not None:

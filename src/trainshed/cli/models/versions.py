@@ -99,6 +99,8 @@ def detail_lines(details: dict[str, Any], *, log: bool = False) -> list[str]:
         lines.append(parity["message"] if parity["within"] else f"Not served by OpenVINO. {parity['message']}")
     if invariance := details.get("invariance"):
         lines.append(invariance["message"])
+    if precision := details.get("precision"):
+        lines.append(precision["message"])
     for host in details.get("hosts", ()):
         size = f", {host['memoryBytes'] / 1e6:.0f} MB" if host.get("memoryBytes") else ""
         location = f"at {host['address']}" if host.get("address") else f"process {host['pid']}"

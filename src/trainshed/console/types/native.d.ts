@@ -448,6 +448,15 @@ declare namespace Api {
     message: string;
   }
 
+  /** A precision lower than f32, and how answers in it compare with those in f32. */
+  interface Precision {
+    name: string;
+    difference: number | null;
+    agreement: number | null;
+    rows: number;
+    message: string;
+  }
+
   /** The progress of a training. */
   interface Progress {
     step: number | null;
@@ -928,6 +937,7 @@ declare namespace Api {
     detail?: string;
     batching?: boolean;
     invariance?: Invariance | null;
+    precision?: Precision | null;
     parity?: Parity | null;
     site?: string;
     size?: number;

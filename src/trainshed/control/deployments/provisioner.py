@@ -19,7 +19,7 @@ from trainshed.control.packages import PackageRequest, resolve_packages, site_na
 from trainshed.control.uri_resolver import UriResolver
 from trainshed.domain.image_registries import ImageRegistries
 from trainshed.domain.models import hosting as rules
-from trainshed.domain.models.version import Version
+from trainshed.domain.models.version import F32, Version
 from trainshed.domain.models.version_container import ServingContainer, aip_environment, container_of, model_folder
 from trainshed.domain.models.version_details import ServedModel, VersionParity
 from trainshed.engines.hosts.base import HostEngine
@@ -191,6 +191,7 @@ class VersionProvisioner:
             machine=str(version.body.get("machineType", "")),
             threads=self.resources.cpus,
             batching=version.batching,
+            precision=version.precision,
             body_limit=self.resources.body_limit,
         )
         return self.resources.shared(spec, rules.desired_hosts(version.nodes, awake=True))
@@ -281,10 +282,20 @@ class VersionProvisioner:
         fast, checked = names
         parity = self.deps.find_parity(version, snapshot.digest)
         if parity is None:
-            compared = self._start_compared_host(replace(spec, loader=fast), checked, context)
-            if not isinstance(compared, VersionParity):
-                return compared
-            parity = compared
+            in_f32 = replace(spec, loader=fast, precision=F32)
+            parity, started = self._start_compared_host(in_f32, checked, context)
+            if started is not None:
+                host, served = started
+                if spec.precision == F32:
+                    return host, replace(served, parity=parity)
+                self.hosts.discard(host)
+        if spec.precision != F32 and not parity.within:
+            raise ModelLoadError(
+                as_load_error(
+                    f"Precision {spec.precision} is for models that OpenVINO serves, and {rules.REFERENCES[checked]} "
+                    f"serves this one. Create the version with precision f32. {parity.message}"
+                )
+            )
         host, served = self._start_host(replace(spec, loader=fast if parity.within else checked), context)
         return host, replace(served, parity=parity)
 
@@ -296,10 +307,10 @@ class VersionProvisioner:
 
     def _start_compared_host(
         self, spec: HostSpec, checked: str, context: ProvisioningContext
-    ) -> tuple[str, ServedModel] | VersionParity:
+    ) -> tuple[VersionParity, tuple[str, ServedModel] | None]:
         """Start a host and compare its results with those of the loader `checked`.
 
-        Returns only the parity, and leaves no host, if the results differ or cannot be computed.
+        Returns no host, and leaves none, if the results differ or cannot be computed.
         """
         framework = rules.REFERENCES[checked]
         context.report(f"Loading the model, and checking its answers against {framework}'s.")
@@ -323,9 +334,9 @@ class VersionProvisioner:
             self.hosts.discard(key)
             raise
         if parity.within:
-            return key, replace(served, parity=parity)
+            return parity, (key, served)
         self.hosts.discard(key)
-        return parity
+        return parity, None
 
     def _wait_ready(self, key: str, context: ProvisioningContext) -> ServedModel:
         """Wait until a host is ready and return its model.

@@ -27,6 +27,7 @@ class VersionState(StrEnum):
 HOSTED_VERSION, HOSTED_CONTAINER = "version", "version in a container"  #: what an engine can support for hosts
 
 #: states in which requests are served
+F32 = "f32"  #: the precision of a version that asks for no other
 SERVING_STATES = frozenset({VersionState.READY, VersionState.UPDATING})
 
 TRANSITIONS: Mapping[VersionState, frozenset[VersionState]] = {
@@ -105,6 +106,11 @@ class Version:
     def batching(self) -> str:
         """`auto`, `exact` or `off`: how equal answers must be for requests to be batched."""
         return str(self.body.get("servingOptions", {}).get("batching", "AUTO")).lower()
+
+    @property
+    def precision(self) -> str:
+        """`f32` or `bf16`: of the numbers that the model computes with."""
+        return str(self.body.get("servingOptions", {}).get("precision", F32)).lower()
 
     @property
     def request_logging(self) -> RequestLogging | None:

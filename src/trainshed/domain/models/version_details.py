@@ -42,6 +42,27 @@ class BatchInvariance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredPrecision:
+    """A precision lower than f32, and a comparison of answers in it with those in f32."""
+
+    name: str
+    difference: float | None  #: the greatest, relative to the largest magnitude of its output; None if not measured
+    agreement: float | None  #: the share of rows whose largest value is the same one; None without columns to compare
+    rows: int  #: that were compared
+    message: str
+
+    @classmethod
+    def parse(cls, body: Mapping[str, Any]) -> Self:
+        return cls(
+            name=body["name"],
+            difference=body["difference"],
+            agreement=body["agreement"],
+            rows=body["rows"],
+            message=body["message"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
     """The model of a version as its first host loaded it. Its fields are stored, and shown by the native API."""
 
@@ -49,6 +70,7 @@ class ServedModel:
     detail: str = ""  #: the framework and its release, for people
     batching: bool = False  #: whether requests are batched
     invariance: BatchInvariance | None = None  #: why, and what was measured
+    precision: MeasuredPrecision | None = None  #: None in f32
     sample: Mapping[str, Any] | None = None  #: the sample request; None if the files have none and none can be made
     signatures: Mapping[str, Any] = field(default_factory=dict)  #: by name; empty for models without any
     parity: VersionParity | None = None  #: None if there is nothing to compare with
@@ -58,12 +80,13 @@ class ServedModel:
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> Self:
-        parity, invariance = body.get("parity"), body.get("invariance")
+        parity, invariance, loss = body.get("parity"), body.get("invariance"), body.get("precision")
         return cls(
             loader=body["loader"],
             detail=body.get("detail") or "",
             batching=bool(body.get("batching")),
             invariance=BatchInvariance.parse(invariance) if invariance else None,
+            precision=MeasuredPrecision.parse(loss) if loss else None,
             sample=body.get("sample"),
             signatures=body.get("signatures") or {},
             parity=VersionParity.parse(parity) if parity else None,

@@ -60,7 +60,12 @@ _VERSION_FIELDS: Mapping[str, f.FieldReader] = {
     "routes": ROUTES,
     "runtimeVersion": f.string,
     "serviceAccount": f.string,
-    "servingOptions": f.message({"batching": f.enum("ServingOptions.Batching", "AUTO", "EXACT", "OFF")}),  # our own
+    "servingOptions": f.message(  # our own
+        {
+            "batching": f.enum("ServingOptions.Batching", "AUTO", "EXACT", "OFF"),
+            "precision": f.enum("ServingOptions.Precision", "F32", "BF16"),
+        }
+    ),
 }
 
 #: written by the server only; values from clients are ignored, as Google does

@@ -45,6 +45,7 @@ class HostSpec:
     memory_bytes: int = 0  #: 0: no limit
     max_batch: int = 32
     batching: str = "auto"  #: `auto`, `exact` or `off`
+    precision: str = "f32"  #: `f32` or `bf16`
     queue_limit: int = 256
     body_limit: int
     engine: str = LOCAL_ENGINE  #: where it runs
@@ -75,6 +76,7 @@ def render(spec: HostSpec, socket_path: Path | None, container: Mapping[str, Any
         "memory_bytes": spec.memory_bytes,
         "max_batch": spec.max_batch,
         "batching": spec.batching,
+        "precision": spec.precision,
         "queue_limit": spec.queue_limit,
         "body_limit": spec.body_limit,
     }

@@ -34,11 +34,13 @@ _READY_FIELDS: Mapping[str, Any] = {  #: types of the fields of a ready message
     "detail": str,
     "batching": bool,
     "invariance": dict,
+    "precision": dict | None,
     "sample": dict | None,
     "signatures": dict,
     "load_s": int | float,
 }
 _INVARIANCE_FIELDS: Mapping[str, Any] = {"difference": int | float | None, "rows": int, "message": str}
+_PRECISION_FIELDS: Mapping[str, Any] = {**_INVARIANCE_FIELDS, "name": str, "agreement": int | float | None}
 
 
 class HostPhase(StrEnum):
@@ -179,6 +181,8 @@ def _check_ready(message: Mapping[str, Any]) -> dict[str, Any]:
         if len(message[name]) > _NAME_MAX_CHARS:
             raise ValueError(f"{name} is longer than {_NAME_MAX_CHARS} characters")
     _check_fields("invariance", message["invariance"], _INVARIANCE_FIELDS)
+    if message["precision"] is not None:
+        _check_fields("precision", message["precision"], _PRECISION_FIELDS)
     return {name: message[name] for name in _READY_FIELDS}
 
 

@@ -94,6 +94,7 @@ def _ready(container_spec: HostContainerSpec, load_s: float) -> dict[str, object
             "rows": 0,
             "message": "Requests are not batched: the container gets each as it came.",
         },
+        "precision": None,
         "sample": None,
         "signatures": {},
         "load_s": round(load_s, 3),

@@ -82,6 +82,7 @@ def _ready(spec: ServingSpec, model: Model, host: Host, load_s: float) -> dict[s
         "detail": model.detail,
         "batching": host.invariance.batching,
         "invariance": host.invariance.as_json(),
+        "precision": host.precision.as_json() if host.precision else None,
         "sample": host.sample.body if host.sample else None,
         "signatures": {name: signature.as_json() for name, signature in signatures.items()},
         "load_s": round(load_s, 3),

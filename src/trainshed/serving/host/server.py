@@ -31,6 +31,7 @@ from .batcher import Batcher, PendingRequest, Run
 from .lifecycle import StopSignal
 from .listener import ConnectionListener, FrameConnection
 from .parity import compare, read
+from .precision import measure_precision
 from .sample_request import SampleRequest, find_sample
 from .warmup import warm_up
 
@@ -48,6 +49,7 @@ class Host:
             self._explainer = explainer(spec.explanation, model, spec.model_dir)
         self.sample: SampleRequest | None = find_sample(spec.model_dir, model)
         self.invariance = warm_up(self._predictor, self.sample, max_batch=spec.max_batch, batching=spec.batching)
+        self.precision = measure_precision(model, self.sample, spec.precision)
         self._memory_trimmer = MemoryTrimmer()
         self._batcher = Batcher(
             max_batch=spec.max_batch,

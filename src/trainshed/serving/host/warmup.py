@@ -39,12 +39,12 @@ def warm_up(predictor: Predictor, sample: SampleRequest | None, *, max_batch: in
         )
     if max_batch < 2 or not request.count:
         return not_batched("there is nothing to batch")
-    rows, alone = _answered_rows(predictor, request)
+    rows, alone = answered_rows(predictor, request)
     check = InvarianceCheck(run=predictor.outputs, exact=batching == EXACT, max_batch=max_batch)
     return check.measure(rows, alone)
 
 
-def _answered_rows(predictor: Predictor, request: Any) -> tuple[list[Any], list[Outputs]]:
+def answered_rows(predictor: Predictor, request: Any) -> tuple[list[Any], list[Outputs]]:
     """The rows of the sample and variations of them, each with its outputs alone.
 
     A variation that the model rejects is replaced by a row of the sample: it need not be valid.

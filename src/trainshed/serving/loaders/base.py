@@ -31,6 +31,16 @@ class TensorModel(Protocol):
 
 
 @runtime_checkable
+class ReducedModel(TensorModel, Protocol):
+    """A `TensorModel` that computes in a lower precision if the spec asks for it."""
+
+    precision: str  #: that it computes in
+
+    def in_f32(self) -> TensorModel:
+        """The same model in f32, for a comparison. Blocks while it is compiled."""
+
+
+@runtime_checkable
 class InstanceModel(Protocol):
     """A model without signatures: a list of JSON instances in, one prediction for each out."""
 

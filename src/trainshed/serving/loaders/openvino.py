@@ -6,8 +6,8 @@ support is rejected with the reason, and TensorFlow serves it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from openvino._pyopenvino import InferRequest as Binding  # its wrapper checks e
 from ..errors import LoaderError
 from ..formats.saved_model import GraphSignature, read_signatures
 from ..signatures import DEFAULT, STRING, Signature, Tensor
-from ..spec import ServingSpec
+from ..spec import BF16, F32, ServingSpec
 
 if TYPE_CHECKING:
     from .base import Array
@@ -40,32 +40,46 @@ _SUPPORTED_DTYPES = {
 
 
 def load(spec: ServingSpec) -> OpenVinoModel:
-    return compile_graphs(spec.model_dir, read_signatures(spec.model_dir), threads=spec.threads, kind="SavedModel")
+    return compile_graphs(spec.model_dir, read_signatures(spec.model_dir), spec, kind="SavedModel")
 
 
-def compile_graphs(path: Path, graphs: Mapping[str, GraphSignature], *, threads: int, kind: str) -> OpenVinoModel:
-    """The model in a file or folder, with these signatures. Raises `LoaderError` if OpenVINO does not support all of
-    it; `kind` is the noun for it."""
+def compile_graphs(path: Path, graphs: Mapping[str, GraphSignature], spec: ServingSpec, *, kind: str) -> OpenVinoModel:
+    """The model in a file or folder, with these signatures, in the spec's precision. Raises `LoaderError` if OpenVINO
+    or the processor does not support all of it; `kind` is the noun for it."""
     for name, graph in graphs.items():
         _check_types(name, graph.signature)
     main = DEFAULT if DEFAULT in graphs else next(iter(graphs))
     try:
         core = ov.Core()
+        _check_processor(core, spec.precision)
         model = core.read_model(path)
-        compiled = core.compile_model(model, "CPU", _settings(threads))
+        compiled = core.compile_model(model, "CPU", _settings(spec))
     except RuntimeError as exc:
         raise LoaderError(f"OpenVINO can't run this {kind}: {_error_message(exc)}") from exc
     calls = {name: _call(name, graph, graphs[main], compiled) for name, graph in graphs.items()}
-    return OpenVinoModel(compiled, calls, {name: graph.signature for name, graph in graphs.items()})
+    signatures = {name: graph.signature for name, graph in graphs.items()}
+
+    def in_f32() -> OpenVinoModel:
+        return compile_graphs(path, graphs, replace(spec, precision=F32), kind=kind)
+
+    return OpenVinoModel(compiled, calls, signatures, precision=spec.precision, in_f32=in_f32)
 
 
-def _settings(threads: int) -> dict[str, Any]:
+def _check_processor(core: ov.Core, precision: str) -> None:
+    if precision == BF16 and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        raise LoaderError(
+            "The processor of this machine has no bfloat16, which precision bf16 needs. Create the version with "
+            "precision f32."
+        )
+
+
+def _settings(spec: ServingSpec) -> dict[str, Any]:
     return {
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
-        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_NUM_THREADS": spec.threads,
         "ENABLE_CPU_PINNING": False,  # other hosts would pin to the same cores
-        "INFERENCE_PRECISION_HINT": "f32",  # cores with bfloat16 would give other results
+        "INFERENCE_PRECISION_HINT": spec.precision,  # without it, processors with bfloat16 would give other results
     }
 
 
@@ -80,9 +94,19 @@ class _Call:
 class OpenVinoModel:
     """One compiled model with one reused inference request."""
 
-    def __init__(self, compiled: Any, calls: Mapping[str, _Call], signatures: Mapping[str, Signature]) -> None:
-        self.detail = f"OpenVINO {ov.__version__.partition('-')[0]}"
+    def __init__(
+        self,
+        compiled: Any,
+        calls: Mapping[str, _Call],
+        signatures: Mapping[str, Signature],
+        *,
+        precision: str,
+        in_f32: Callable[[], OpenVinoModel],
+    ) -> None:
+        self.detail = f"OpenVINO {ov.__version__.partition('-')[0]}" + (f" in {precision}" if precision != F32 else "")
         self.signatures = signatures
+        self.precision = precision
+        self.in_f32 = in_f32
         self._calls = calls
         self._request = compiled.create_infer_request()
 

@@ -18,7 +18,7 @@ def load(spec: ServingSpec) -> OpenVinoModel:
     graph = GraphSignature(
         signature=signature, inputs=_same_names(signature.inputs), outputs=_same_names(signature.outputs)
     )
-    return compile_graphs(path, {DEFAULT: graph}, threads=spec.threads, kind="ONNX model")
+    return compile_graphs(path, {DEFAULT: graph}, spec, kind="ONNX model")
 
 
 def _same_names(tensors: Mapping[str, Tensor]) -> dict[str, str]:

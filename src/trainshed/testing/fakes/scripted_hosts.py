@@ -55,8 +55,8 @@ def main(words):
     if "segfault" in behaviour:
         ctypes.string_at(0)
     invariance = dict(difference=0.0, rows=65, message="Requests are batched.")
-    ready = dict(loader=spec["loader"], detail="scripted", batching=True, invariance=invariance, sample=None)
-    ready.update(signatures={}, load_s=0.0)
+    ready = dict(loader=spec["loader"], detail="scripted", batching=True, invariance=invariance, precision=None)
+    ready.update(sample=None, signatures={}, load_s=0.0)
     for word in behaviour:
         if word == "odd-endless":
             while True:

@@ -79,12 +79,12 @@ function nothing(here) {
  * @param {Found} found
  */
 function rowOf(each, found) {
-  const { id, version, runtime, detail, parity, batching, invariance, size, progress } = each;
+  const { id, version, runtime, detail, parity, batching, invariance, precision, size, progress } = each;
   const memory = each.hosts.reduce((sum, host) => sum + host.memoryBytes, 0);
   const split = Object.keys(found.split).length > 0;
   return {
     ...{ id, version: { ...version, lastUseTime: undefined }, runtime, detail, parity, size, progress },
-    ...{ batching, invariance },
+    ...{ batching, invariance, precision },
     hosts: each.hosts.length,
     memory: Math.round(memory / 1e6) * 1e6,
     share: split ? (found.split[id] ?? 0) : version.isDefault ? 100 : 0,
@@ -130,6 +130,7 @@ function factsOf(row) {
     h("span", null, servedBy(row, ", ")),
     parityLabel(row.parity),
     batchingLabel(row),
+    precisionLabel(row.precision),
     row.size === undefined ? null : h("span", null, bytes(row.size)),
     hostsWords(row),
     h("span", null, asked, row.errors ? h("span", { class: "bad" }, `, ${count(row.errors, "error")}`) : null),
@@ -165,6 +166,14 @@ function batchingLabel({ batching, invariance }) {
     { title: invariance.message, dataset: { testid: "batching" } },
     batching ? "batches requests" : "one request at a time",
   );
+}
+
+/** The precision of a version that does not compute in f32. @param {Api.Precision | null | undefined} precision */
+function precisionLabel(precision) {
+  if (!precision) return null;
+  const { name, difference, message } = precision;
+  const words = difference === null ? name : `${name}, within ${number(difference)} of f32`;
+  return h("span", { title: message, dataset: { testid: "precision" } }, words);
 }
 
 /** @param {Row} row */
@@ -211,6 +220,7 @@ async function showVersion(here, id) {
         ["Served by", servedBy(found, " in ")],
         ["Compared", found.parity?.message],
         ["Batching", found.invariance?.message],
+        ["Precision", found.precision?.message],
         ["Size", found.size === undefined ? null : bytes(found.size)],
         ["Created", timeAgo(version.createTime)],
         ["Last asked", version.lastUseTime ? timeAgo(version.lastUseTime) : null],
