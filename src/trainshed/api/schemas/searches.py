@@ -67,7 +67,7 @@ class SearchTableBody(TypedDict):
     maxTrials: Annotated[int, "Of this job alone.", Example(20)]
     maxParallelTrials: Annotated[int | None, "Null for a study.", Example(2)]
     earlyStopping: bool
-    algorithm: Annotated[Algorithm, Example("bayesian")]
+    algorithm: Annotated[Algorithm, Example("BAYESIAN")]
     createTime: Time
     metrics: list[SearchMetricBody]
     optimal: Annotated[
