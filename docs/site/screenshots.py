@@ -16,16 +16,18 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
 
 from trainshed.domain.jobs.states import TERMINAL_STATES
+from trainshed.store.database import Database
 from trainshed.testing.processes import browsers
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.drawings import DRAWN, draw
+from trainshed.testing.workloads.searches import write_search
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "docs" / "images"
@@ -81,6 +83,7 @@ PICTURES = {
     ),
     "job-running": Picture("/jobs/RUNNING?tab=replicas", "replica-table", height=640),
     "job-failed": Picture("/jobs/mnist_typo", "job-failure", height=720),
+    "search": Picture("/jobs/digits_search", "plot-parallel", height=1500),
     "deploy": Picture("/jobs/mnist_gang?tab=files", "file-table", asks_to_deploy, height=640),
     "compare": Picture("/compare?jobs=mnist_gang,mnist_slow", "compare-results", height=1000),
     "buckets": Picture(f"/buckets/{PROJECT}-ml/mnist_gang/", "=main tbody tr", height=620),
@@ -143,6 +146,8 @@ class Project:
                 "versions", "create", version, "--model=mnist", f"--origin={origin}", "--runtime-version=2.21"
             )
         self.trainshed("versions", "set-default", "v2", "--model=mnist")
+        with closing(Database(self._server.home / "state.db")) as database:
+            write_search(database, PROJECT, "digits_search", trials=60)  # as rows: 60 trainings would take an hour
 
     @contextmanager
     def alive(self) -> Iterator[str]:

@@ -13,6 +13,7 @@ declare namespace Api {
     evaluatorConfig?: ReplicaConfig;
     evaluatorCount?: string;
     evaluatorType?: string;
+    hyperparameters?: Hyperparameters;
     jobDir?: string;
     masterConfig?: ReplicaConfig;
     masterType?: string;
@@ -30,6 +31,14 @@ declare namespace Api {
     workerConfig?: ReplicaConfig;
     workerCount?: string;
     workerType?: string;
+  }
+
+  /** What a tuning job searches for. Other fields are kept as they are. */
+  interface Hyperparameters {
+    maxTrials?: number;
+    maxParallelTrials?: number;
+    resumePreviousJobId?: string;
+    [field: string]: unknown;
   }
 
   interface PredictionInput {

@@ -12,7 +12,7 @@ from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
-from trainshed.domain.tuning.space import ParameterSpec, Value
+from trainshed.domain.tuning.space import ParameterSpec, Point
 from trainshed.domain.tuning.trial import Trial, TrialMeasurement, TrialOutcome
 from trainshed.domain.tuning.trial_job import trial_job
 from trainshed.store.database import Database
@@ -55,43 +55,40 @@ def write_search(
     }
     training = Training.parse({"pythonModule": "trainer.task", "hyperparameters": hyperparameters})
     assert training.tuning is not None
-    job = jobs.add(Job(project=project, id=job_id, workload=training, created_us=START_US, replicas=0), ())
+    end_us = START_US + trials * TRIAL_US // 4 + TRIAL_US
+    job = Job(project=project, id=job_id, workload=training, created_us=START_US, replicas=0, attempt=1)
+    job = replace(job, state=JobState.SUCCEEDED, started_us=START_US, ended_us=end_us)
+    job = jobs.add(job, ())  # with its end, as the trials are: a server that runs must not take them for its own
     for number in range(first, first + trials):
         point = training.tuning.space.build(lambda parameter: parameter.sample(chance.random()))
         begin_us = START_US + (number - first) * TRIAL_US // 4
-        texts = training.tuning.space.texts(point)
-        queued = store.add(trial_job(job, number, texts, now_us=begin_us), point, ())
-        _end(jobs, store, queued, list(_curve(point, training.tuning.space.parameters, points, begin_us, chance)))
-    moment_us = START_US + trials * TRIAL_US // 4 + TRIAL_US
-    for state in (JobState.PREPARING, JobState.RUNNING, JobState.SUCCEEDED):
-        job = jobs.record(job.to(state, now_us=moment_us, started_us=START_US))
+        curve = list(_curve(point, training.tuning.space.parameters, points, begin_us, chance))
+        queued = trial_job(job, number, training.tuning.space.texts(point), now_us=begin_us)
+        _write_trial(store, queued, point, curve)
     return job
 
 
-def _end(jobs: JobStore, store: TrialStore, job: Job, curve: Sequence[TrialMeasurement]) -> None:
-    """Write how a trial ended, and what it had reported."""
-    number = job.trial
-    failed, stopped = number % 9 == 4, number % 5 == 3
-    end, failure = JobState.SUCCEEDED, None
-    if failed:
+def _write_trial(store: TrialStore, job: Job, point: Point, curve: Sequence[TrialMeasurement]) -> None:
+    """Write a trial that has ended, and what it had reported."""
+    state, failure, reason = JobState.SUCCEEDED, None, ""
+    if job.trial % 9 == 4:
+        state, reported = JobState.FAILED, curve[:0]
         failure = Failure(cause=FailureCause.REPLICA_EXITED, facts={"name": "master-replica-0", "code": 1})
-        end = JobState.FAILED
-    elif stopped:
-        curve, end = curve[: max(3, len(curve) // 2)], JobState.CANCELLED
-    for state in (JobState.PREPARING, JobState.RUNNING):
-        job = jobs.record(job.to(state, now_us=job.created_us + 200_000))
-    if stopped and not failed:
-        job = jobs.record(job.to(JobState.CANCELLING, now_us=curve[-1].time_us))
-    ended = replace(job.to(end, now_us=curve[-1].time_us, failure=failure), generation=job.generation)
-    jobs.record(ended)
-    trial = Trial(number=number, point={}, job=ended)
-    if stopped and not failed:
-        store.set_stopped(trial, "Its best value is below the median of the completed trials at this step.")
-    store.set_outcome(trial, TrialOutcome(measurements=() if failed else tuple(curve), source="hypertune"))
+    elif job.trial % 5 == 3:
+        state, reported = JobState.CANCELLED, curve[: max(3, len(curve) // 2)]
+        reason = "Its best value is below the median of the completed trials at this step."
+    else:
+        reported = curve
+    end_us = (reported or curve)[-1].time_us
+    ended = replace(job, state=state, attempt=1, started_us=job.created_us + 200_000, ended_us=end_us, failure=failure)
+    trial = Trial(number=job.trial, point=point, job=store.add(ended, point, ()))
+    if reason:
+        store.set_stopped(trial, reason)
+    store.set_outcome(trial, TrialOutcome(measurements=tuple(reported), source="hypertune"))
 
 
 def _curve(
-    point: Mapping[str, Value], parameters: Sequence[ParameterSpec], points: int, begin_us: int, chance: random.Random
+    point: Point, parameters: Sequence[ParameterSpec], points: int, begin_us: int, chance: random.Random
 ) -> Iterator[TrialMeasurement]:
     """Yield the learning curve of a point: the nearer it is to a good one, the higher."""
     units = [each.position(point[each.name]) for each in parameters[:2]]

@@ -25,13 +25,18 @@ let bar = null;
  * @param {number} seconds
  * @param {() => Promise<T>} load
  * @param {(value: T) => void} show
- * @returns {{now: () => Promise<void>, stop: () => void}}
+ * @returns {{now: () => Promise<void>, stop: () => void, every: (seconds: number) => void}} `every` changes the time
+ *   between requests
  */
 export function live(node, seconds, load, show) {
   const poll = new Poll(node, seconds, load, show);
   polls.add(poll);
   void poll.run();
-  return { now: () => poll.run(), stop: () => poll.stop() };
+  return {
+    now: () => poll.run(),
+    stop: () => poll.stop(),
+    every: (each) => void (poll.seconds = each),
+  };
 }
 
 /** @template T */

@@ -20,6 +20,8 @@ const STATES = {
   UPDATING: ["busy", "", "Updating"],
   DELETING: ["busy", "", "Deleting"],
   READY: ["good", "check", "Ready"],
+  ACTIVE: ["good", "check", "Active"],
+  COMPLETED: ["good", "check", "Completed"],
 };
 
 /** The label of a state. @param {string} state */

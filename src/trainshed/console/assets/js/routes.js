@@ -30,6 +30,7 @@ import { isKey } from "./lookup.js";
 export const PLACES = [
   { name: "", title: "Overview", icon: "overview", key: "o" },
   { name: "jobs", title: "Jobs", icon: "jobs", key: "j" },
+  { name: "studies", title: "Studies", icon: "studies", key: "u" },
   { name: "models", title: "Models", icon: "models", key: "m" },
   { name: "playground", title: "Playground", icon: "playground", key: "p" },
   { name: "buckets", title: "Buckets", icon: "buckets", key: "b" },
@@ -46,6 +47,7 @@ export const PLACES = [
 const PAGES = {
   "": ["overview", "", "Overview"],
   jobs: ["jobs", "job", "Jobs"],
+  studies: ["studies", "study", "Studies"],
   compare: ["compare", "", "Compare jobs"],
   buckets: ["buckets", "buckets", "Buckets"],
   models: ["models", "model", "Models"],

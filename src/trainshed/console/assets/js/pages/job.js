@@ -9,11 +9,12 @@ import { chartsTab } from "./job/charts.js";
 import { detailsTab } from "./job/details.js";
 import { filesTab } from "./job/files.js";
 import { Header } from "./job/header.js";
-import { hasEnded, isPrediction } from "./job/jobinfo.js";
+import { hasEnded, isPrediction, isTuning } from "./job/jobinfo.js";
 import { logsTab } from "./job/logs.js";
 import { Place } from "./job/place.js";
 import { replicasTab } from "./job/replicas.js";
 import { tensorboardTab } from "./job/tensorboard.js";
+import { trialsTab } from "./job/trials.js";
 
 const EVERY_S = 1;
 const ENDED_EVERY_S = 15; // labels and notes may still change
@@ -93,18 +94,23 @@ class JobPage {
   /** @param {Api.JobDetails} first a tab is made with what is known when it is opened */
   #tabs(first) {
     const now = () => this.details ?? first;
-    const training = !isPrediction(first.job);
-    const list = [
-      { id: "logs", title: "Logs", make: () => logsTab(this.api, this.place) },
+    const [training, tuning] = [!isPrediction(first.job), isTuning(first.job)];
+    const page = { ctx: this.ctx, place: this.place, job: () => now().job };
+    const own = [
       { id: "charts", title: "Charts", make: () => chartsTab(this.api) },
       { id: "replicas", title: "Replicas", make: () => replicasTab(this.api, this.place) },
+    ];
+    const list = [
+      ...(tuning ? [{ id: "trials", title: "Trials", make: () => trialsTab(page) }] : []),
+      { id: "logs", title: "Logs", make: () => logsTab(this.api, this.place) },
+      ...(tuning ? [] : own), // a tuning job has no replicas but those of its trials
       { id: "files", title: "Files", make: () => filesTab(now().job, this.place) },
       ...(training
         ? [{ id: "tensorboard", title: "TensorBoard", make: () => tensorboardTab(this.api, now().job) }]
         : []),
       { id: "details", title: "Details", make: () => detailsTab(now()) },
     ].map(({ id, title, make }) => ({ id, title, show: () => this.#shown(make) }));
-    return tabs(list, this.place.get("tab") || "logs", (id) => this.place.reset({ tab: id }));
+    return tabs(list, this.place.get("tab") || list[0].id, (id) => this.place.reset({ tab: id }));
   }
 
   /** @param {() => Panel} make */

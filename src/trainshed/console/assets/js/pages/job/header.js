@@ -10,7 +10,7 @@ import { cloneDialog } from "./clone.js";
 import { deployDialog } from "./deploy.js";
 import { failureBox } from "./failure.js";
 import { hangBoxes } from "./hangs.js";
-import { gang, hasEnded, isPrediction } from "./jobinfo.js";
+import { gang, hasEnded, isPrediction, isTuning } from "./jobinfo.js";
 
 /** @type {["loss" | "accuracy", string][]} */
 const MEASURES = [
@@ -57,7 +57,7 @@ function facts({ job, runtime, attempt, restarts }) {
         h("span", { dataset: { testid: "job-ran" } }, duration(ran)),
       ),
     );
-  found.push(fact("Replicas", gang(job)));
+  found.push(fact(isTuning(job) ? "Replicas of a trial" : "Replicas", gang(job)));
   if (runtime) found.push(fact("Runtime", runtime));
   if (attempt > 1) found.push(fact("Attempt", String(attempt)));
   if (restarts.length) found.push(fact("Restarts", String(restarts.length)));
@@ -184,7 +184,7 @@ export class Header {
     this.actions.cancel.hidden = ended || job.state === "CANCELLING";
     this.actions.deploy.hidden = isPrediction(job) || !["RUNNING", "SUCCEEDED"].includes(job.state);
     this.actions.deploy.className = `button button-${job.state === "SUCCEEDED" ? "primary" : "plain"}`;
-    this.actions.compare.hidden = isPrediction(job);
+    this.actions.compare.hidden = isPrediction(job) || isTuning(job);
     this.#showFailure(details);
     this.waiting.textContent = details.waiting;
     this.waiting.hidden = !details.waiting;
@@ -203,7 +203,7 @@ export class Header {
 
   /** @param {Api.Job} job @param {Api.Progress | null} progress @param {boolean} ended */
   #showProgress(job, progress, ended) {
-    this.bar.hidden = ended || job.state === "QUEUED" || (progress === null && isPrediction(job));
+    this.bar.hidden = ended || job.state === "QUEUED" || isTuning(job) || (progress === null && isPrediction(job));
     if (!this.bar.hidden) {
       const words = progress
         ? progressWords(progress)

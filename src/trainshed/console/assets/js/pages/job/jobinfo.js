@@ -17,6 +17,11 @@ export function isPrediction(job) {
   return Boolean(job.predictionInput);
 }
 
+/** @param {Api.JobRequest} job @returns {boolean} whether it runs trials */
+export function isTuning(job) {
+  return Boolean(job.trainingInput?.hyperparameters);
+}
+
 /** @param {number} count @param {string} one @param {string} many */
 function counted(count, one, many) {
   return count === 0 ? [] : [`${count} ${count === 1 ? one : many}`];

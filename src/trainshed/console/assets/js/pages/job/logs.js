@@ -32,6 +32,7 @@ class LogsTab {
     this.seen = 0; // the number behind the last line that was there when the following ended
     /** @type {LogFeed | null} */
     this.feed = null;
+    this.trial = h("span", { class: "log-trial" });
     this.list = new LogList({
       onFollow: () => this.#followChanged(),
       linkTo: (line) => place.link({ tab: "logs", line: line.insertId }),
@@ -89,6 +90,7 @@ class LogsTab {
         "div",
         { class: "log-bar" },
         h("div", { class: "log-search" }, icon("search"), this.search),
+        this.trial,
         this.replica,
         this.severity,
         this.followButton,
@@ -106,8 +108,9 @@ class LogsTab {
   restart() {
     clearTimeout(this.typing);
     this.feed?.stop();
-    const filters = { replica: this.replica.value, severity: this.severity.value, search: this.search.value };
+    const filters = this.#filters();
     this.place.set(filters);
+    this.#showTrial();
     const feed = new LogFeed(
       (params, signal) => get(this.path, { ...filters, ...params }, { signal }),
       () => this.#changed(feed),
@@ -118,6 +121,28 @@ class LogsTab {
     this.list.show(feed, filters.search);
     void feed.start();
     this.#changed(feed);
+  }
+
+  #filters() {
+    return {
+      replica: this.replica.value,
+      severity: this.severity.value,
+      search: this.search.value,
+      trial: this.place.get("trial"),
+    };
+  }
+
+  /** The trial of a tuning job that the log is limited to, if it is. */
+  #showTrial() {
+    const trial = this.place.get("trial");
+    const all = () => {
+      this.place.set({ trial: "" });
+      this.restart();
+    };
+    const words = `Show all trials, not only ${trial}`;
+    const tag = h("button", { class: "tag tag-filter", type: "button", "aria-label": words, on: { click: all } });
+    tag.append(`Trial ${trial}`, icon("close"));
+    replace(this.trial, trial ? tag : null);
   }
 
   /** As tall as the window allows, so that there is one scroll bar. */
@@ -166,7 +191,7 @@ class LogsTab {
   #words(feed) {
     if (feed.lines.length > 0) return null;
     if (!feed.loaded) return feed.trouble ? null : loading("Reading the log…");
-    const filtered = this.replica.value || this.severity.value || this.search.value;
+    const filtered = Object.values(this.#filters()).some(Boolean);
     if (filtered)
       return emptyState({ title: "No line is like that", text: "Change the filters above to see other lines." });
     return emptyState({ title: "No lines yet", text: "What the job prints appears here while it runs." });
@@ -222,7 +247,7 @@ class LogsTab {
 
   /** All lines that match the filters, as a text file. */
   async #download() {
-    const filters = { replica: this.replica.value, severity: this.severity.value, search: this.search.value };
+    const filters = this.#filters();
     /** @type {string[]} */
     const parts = [];
     let before = "end";

@@ -1,0 +1,131 @@
+// @ts-check
+// The trials of a tuning job: its search, and what can be done with a trial.
+
+import { post } from "../../api.js";
+import { confirm, toast } from "../../dialogs.js";
+import { h } from "../../dom.js";
+import { button, link } from "../../parts.js";
+import { path } from "../../paths.js";
+import { commandBox } from "../search/headline.js";
+import { SearchView } from "../search/view.js";
+import { cloneDialog } from "./clone.js";
+import { hasEnded, placeOf } from "./jobinfo.js";
+
+/** @typedef {import("../search/search.js").Search} Search */
+
+const RUNNING = new Set(["QUEUED", "PREPARING", "RUNNING"]);
+const MORE = 20; // trials that a continued search proposes
+
+/**
+ * A normal job with the values of a trial.
+ * @param {Api.Job} job @param {Search} search @param {Api.SearchTrial} trial
+ * @returns {Api.Job}
+ */
+export function jobOfTrial(job, search, trial) {
+  const copy = structuredClone(job);
+  const input = copy.trainingInput ?? {};
+  delete input.hyperparameters;
+  const values = search.table.parameters.flatMap(({ name }, at) => {
+    const value = trial.values[at];
+    return value === null ? [] : [`--${name}`, String(value)];
+  });
+  input.args = [...(input.args ?? []), ...values];
+  return { ...copy, trainingInput: input };
+}
+
+/** A tuning job that goes on with the search of another one. @param {Api.Job} job @returns {Api.Job} */
+export function continued(job) {
+  const copy = structuredClone(job);
+  const input = copy.trainingInput ?? {};
+  const { maxTrials, ...rest } = input.hyperparameters ?? {};
+  input.hyperparameters = { ...rest, maxTrials: maxTrials ?? MORE, resumePreviousJobId: job.jobId };
+  return { ...copy, trainingInput: input };
+}
+
+class Trials {
+  /** @param {{ctx: import("../../routes.js").Context, place: import("./place.js").Place, job: () => Api.Job}} page */
+  constructor({ ctx, place, job }) {
+    this.ctx = ctx;
+    this.place = place;
+    this.job = job;
+    this.view = new SearchView({
+      path: path`/trainshed/v1/projects/${ctx.project}/jobs/${place.name}/search`,
+      place,
+      actions: (trial, search) => this.#actions(trial, search),
+      commands: (search) => this.#commands(search),
+      empty: {
+        title: "No trial has started yet",
+        text: "Trials wait in the queue as jobs of their own. They appear here as soon as their values are chosen.",
+      },
+    });
+  }
+
+  /** @param {Api.SearchTrial} trial @param {Search} search */
+  #actions(trial, search) {
+    const { ctx } = this;
+    const job = encodeURIComponent(trial.job);
+    const log = link(ctx.href(`/jobs/${job}`, { tab: "logs", trial: trial.trial }), "Log", "button button-plain");
+    const own = trial.job === this.place.name;
+    const folder = this.job().trainingInput?.jobDir;
+    const found = [log];
+    if (own && folder && trial.startTime)
+      found.push(link(this.#folder(folder, trial.trial), "Files", "button button-plain"));
+    if (own && trial.metrics[0] !== null && hasEnded(/** @type {Api.JobState} */ (trial.state)))
+      return [
+        ...found,
+        button("Run as a job…", { onClick: () => cloneDialog(ctx, jobOfTrial(this.job(), search, trial)) }),
+      ];
+    if (own && RUNNING.has(trial.state))
+      return [...found, button("Stop", { onClick: () => this.#stop(trial), testid: `stop-${trial.trial}` })];
+    return found;
+  }
+
+  /** @param {string} folder of the job @param {number} trial */
+  #folder(folder, trial) {
+    const { bucket, prefix } = placeOf(folder.endsWith("/") ? folder : `${folder}/`);
+    const parts = [bucket, ...prefix.split("/").filter(Boolean), String(trial)].map(encodeURIComponent);
+    return this.ctx.href(`/buckets/${parts.join("/")}/`);
+  }
+
+  /** @param {Api.SearchTrial} trial */
+  async #stop(trial) {
+    const agreed = await confirm({
+      title: `Stop trial ${trial.trial}?`,
+      text: "It gets SIGTERM. Its last value becomes its final one, and the search goes on without it.",
+      action: "Stop the trial",
+    });
+    if (!agreed) return;
+    await post(path`/trainshed/v1/projects/${this.ctx.project}/jobs/${this.place.name}/trials/${trial.trial}:stop`);
+    toast(`Trial ${trial.trial} was told to end.`);
+    await this.view.refresh();
+  }
+
+  /** @param {Search} search */
+  #commands(search) {
+    const { name } = this.place;
+    const go = button("Go on with this search…", {
+      onClick: () => cloneDialog(this.ctx, continued(this.job())),
+      testid: "search-continue",
+    });
+    return h(
+      "section",
+      { class: "card search-section", "aria-label": "The same by command" },
+      h("h2", { class: "search-head" }, "The same by command", search.table.ended ? go : null),
+      commandBox("All trials, best first", `trainshed jobs describe ${name} --summarize`),
+      search.best < 0
+        ? null
+        : commandBox(
+            "The log of the best trial",
+            `trainshed jobs stream-logs ${name} --trial ${search.trials[search.best].trial}`,
+          ),
+    );
+  }
+}
+
+/**
+ * @param {{ctx: import("../../routes.js").Context, place: import("./place.js").Place, job: () => Api.Job}} page
+ * @returns {HTMLElement}
+ */
+export function trialsTab(page) {
+  return new Trials(page).view.node;
+}
