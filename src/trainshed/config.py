@@ -331,6 +331,11 @@ class Home:
         return self.path / "proxy-port"
 
     @property
+    def secret_key(self) -> Path:
+        """The keys of secrets, mode 0600."""
+        return self.path / "secret-key"
+
+    @property
     def certificates(self) -> Path:
         return self.path / "certificates"
 

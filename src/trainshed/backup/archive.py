@@ -55,6 +55,7 @@ class BackupReport:
     files: int
     buckets: bool
     logs: bool
+    secret_key: bool  #: whether it has the key of secrets; also if there is none
     skipped: tuple[str, ...]  #: files that can't be read, and special files of buckets
     changed: tuple[str, ...]  #: files that were written to while they were copied
 
@@ -65,6 +66,7 @@ def write_backup(
     *,
     buckets: bool = False,
     logs: bool = False,
+    secret_key: bool = True,
     progress: Progress = lambda done, total: None,
 ) -> BackupReport:
     """Write the state folder to the new archive `target`, mode 0600, atomically. A server may run.
@@ -84,7 +86,7 @@ def write_backup(
             rows = scratch / "state.db"
             copy_sqlite(home.database, rows)
             with atomic_file(target, durable=True) as file:
-                report = _write(home, rows, file, _Choice(buckets, logs), progress)
+                report = _write(home, rows, file, _Choice(buckets, logs, secret_key), progress)
                 crashpoint("backup.written")
     except sqlite3.Error as exc:
         raise CannotProceedError(f"The database {home.database} can't be copied: {exc}. There is no backup.") from exc
@@ -113,6 +115,7 @@ def _scratch_folder(home: Home) -> Iterator[Path]:
 class _Choice:
     buckets: bool
     logs: bool
+    secret_key: bool
 
 
 def _write_error(exc: OSError, target: Path) -> DiskFullError | CannotProceedError:
@@ -144,6 +147,7 @@ def _write(home: Home, rows: Path, file: BinaryIO, choice: _Choice, progress: Pr
         "files": writer.files,
         "buckets": choice.buckets,
         "logs": choice.logs,
+        "secret_key": choice.secret_key,
         "skipped": tuple(writer.skipped),
         "changed": tuple(writer.changed),
     }
@@ -157,7 +161,7 @@ def _add_bytes(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 def _sources(home: Home, rows: Path, choice: _Choice) -> Iterator[tuple[str, Path]]:
     """Paths in the state folder, each below the folders that it is in."""
-    names = [*_ALWAYS, *(["buckets"] if choice.buckets else [])]
+    names = [*_ALWAYS, *(["buckets"] if choice.buckets else []), *([home.secret_key.name] if choice.secret_key else [])]
     for name in names:
         yield from _tree(home.path, name)
     for site in sorted(_sites(rows)):

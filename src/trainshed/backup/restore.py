@@ -14,7 +14,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -43,6 +43,7 @@ class RestoreReport:
     home: str
     restored: tuple[str, ...]  #: parts of the state folder
     replaced: str  #: the folder with what was there before; empty if there was nothing
+    unreadable_secrets: int  #: secrets whose key is not in the state folder
 
 
 def restore(
@@ -74,7 +75,24 @@ def restore(
             raise
         finish_restore(home)
     tops = tuple(sorted({path.partition("/")[0] for path in paths}))
-    return RestoreReport(home=str(home.path), restored=tops, replaced=str(moved_to) if moved_to.exists() else "")
+    return RestoreReport(
+        home=str(home.path),
+        restored=tops,
+        replaced=str(moved_to) if moved_to.exists() else "",
+        unreadable_secrets=_unreadable_secrets(home),
+    )
+
+
+def _unreadable_secrets(home: Home) -> int:
+    """Count the secrets whose key is not in the state folder."""
+    with closing(sqlite3.connect(home.database)) as connection:
+        tables = connection.execute("select name from sqlite_master where name = 'secrets'").fetchall()
+        used = [key_id for (key_id,) in connection.execute("select key_id from secrets")] if tables else []
+    try:
+        known = set(json.loads(home.secret_key.read_bytes())["keys"])
+    except (FileNotFoundError, ValueError, LookupError, TypeError):
+        known = set()  # such a file opens nothing either
+    return sum(key_id not in known for key_id in used)
 
 
 def finish_restore(home: Home) -> bool:

@@ -167,6 +167,15 @@ COMMANDS: dict[str, tuple[Any, str]] = {
         },
         "Limits of projects and users.",
     ),
+    "secrets": (
+        {
+            "list": ("server.secrets:list_", "List the names of a project's secrets."),
+            "set": ("server.secrets:set_", "Set a secret."),
+            "delete": ("server.secrets:delete", "Delete a secret."),
+            "rotate-key": ("server.secrets:rotate_key", "Encrypt all secrets of all projects with a new key."),
+        },
+        "Values that jobs get and nobody reads.",
+    ),
     "audit": ("server.audit:audit", "Show who changed what, and who was refused."),
     "config": (
         {

@@ -10,6 +10,7 @@ from trainshed.services.access.oidc import OidcSignIn
 from trainshed.services.access.policies import Policies
 from trainshed.services.access.projects import Projects
 from trainshed.services.access.quotas import Quotas
+from trainshed.services.access.secrets import Secrets
 from trainshed.services.access.sessions import BrowserSessions
 from trainshed.services.access.tokens import Tokens
 from trainshed.services.access.users import Users
@@ -47,6 +48,7 @@ class Services:
     tokens: Tokens
     users: Users
     quotas: Quotas
+    secrets: Secrets
     oidc: OidcSignIn | None  #: None: no provider is configured
     audit: AuditLog
     sessions: BrowserSessions

@@ -19,6 +19,7 @@ from trainshed.control.deployments.provisioner import HostResources, ImageResolv
 from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.credentials import LocalCredentials, RemoteCredentials
 from trainshed.control.jobs.orphans import end_orphans
+from trainshed.control.jobs.secret_files import remove_left_secrets
 from trainshed.control.tuning.controller import TuningController
 from trainshed.domain.image_registries import ImageRegistries
 from trainshed.domain.names import LOCAL_ENGINE, RAY_ENGINE
@@ -190,6 +191,7 @@ def build_application(
     """
     core = build_core(home, settings, database, sandbox)
     core.objects.sweep()
+    remove_left_secrets(home.jobs, core.jobs.is_active)
     tokens = Tokens(
         TokenStore(database),
         job_active=core.jobs.is_active,
@@ -287,6 +289,7 @@ def _build_services(
     return Services(
         tokens=tokens,
         quotas=Quotas(core.quotas),
+        secrets=core.secrets,
         users=build_users(core, tokens, Cancellations(core.jobs, control, tuning_plane.jobs)),
         oidc=build_oidc(core.home, tokens),
         audit=audit,
@@ -376,6 +379,7 @@ def _build_provisioner(core: Core, hosts: HostEngine) -> VersionProvisioner:
 
 def _jobs(core: Core, uri_checker: UriChecker, control: JobController, reports: JobReports, tuning: TuningJobs) -> Jobs:
     checks = JobChecks(
+        secrets=core.secrets,
         runtimes=core.runtimes,
         uri_checker=uri_checker,
         models=core.models,

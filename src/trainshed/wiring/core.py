@@ -26,10 +26,13 @@ from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.find_links import find_links
 from trainshed.runtimes.uv import find_uv
 from trainshed.services.access.projects import Projects
+from trainshed.services.access.secret_key import SecretKey
+from trainshed.services.access.secrets import Secrets
 from trainshed.services.console.machine_metrics import MachineMetrics, sample_machine
 from trainshed.services.storage.buckets import Buckets
 from trainshed.services.storage.objects import Objects
 from trainshed.store.access.quotas import QuotaStore
+from trainshed.store.access.secrets import SecretStore
 from trainshed.store.buckets import BucketStore
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
@@ -52,6 +55,7 @@ class Core:
     models: ModelStore
     operations: OperationStore
     quotas: QuotaStore
+    secrets: Secrets
     runtimes: Runtimes
     backend: BackendRouter
     buckets: Buckets
@@ -87,6 +91,7 @@ def build_core(home: Home, settings: Settings, database: Database, sandbox: Sand
         models=ModelStore(database),
         operations=OperationStore(database),
         quotas=QuotaStore(database),
+        secrets=Secrets(SecretStore(database), SecretKey(home.secret_key)),
         runtimes=Runtimes(home.runtimes, uv, find_links=find_links(settings.runtime_find_links, environment())),
         backend=backend,
         buckets=buckets,

@@ -16,6 +16,7 @@ from trainshed.control.jobs.credentials import RemoteCredentials
 from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
 from trainshed.control.jobs.local_attempt import LocalAttemptBuilder
 from trainshed.control.jobs.queue import JobQueue
+from trainshed.control.jobs.secret_files import SecretFiles
 from trainshed.control.jobs.usage_ledger import UsageLedger
 from trainshed.control.uri_resolver import UriResolver
 from trainshed.domain.jobs.batch_prediction import BATCH_PREDICTION, BatchPrediction
@@ -90,10 +91,12 @@ def build_job_plane(
         ship=core.engine.ship,
     )
 
+    secret_files = SecretFiles(core.secrets.values)
+
     def prepare(job: Job) -> AttemptSpec:
         if isinstance(job.workload, BatchPrediction):
             return batch_builder.prepare(job, job.workload, builder.folder(job))
-        return inject(builder.prepare(job))
+        return secret_files.give(job, inject(builder.prepare(job)))
 
     local_engine = RegisteredEngine(
         engine=core.engine,

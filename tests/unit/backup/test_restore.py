@@ -23,7 +23,10 @@ from trainshed.buckets.file_backend import FileBackend
 from trainshed.config import Home
 from trainshed.domain.objects import ObjectDraft, ObjectInfo, ObjectMetadata
 from trainshed.errors import CannotProceedError, DiskFullError
+from trainshed.services.access.secret_key import SecretKey
+from trainshed.services.access.secrets import Secrets
 from trainshed.state_lock import hold_lock
+from trainshed.store.access.secrets import SecretStore
 from trainshed.store.database import Database
 from trainshed.store.projects import ProjectStore
 from trainshed.store.sqlite import back_up
@@ -76,6 +79,25 @@ def archive(home: Home, tmp_path: Path) -> Path:
     path = tmp_path / "backup.tar"
     write_backup(home, path, buckets=True, logs=True)
     return path
+
+
+def test_a_backup_may_leave_out_the_key_of_secrets_and_restore_says_so(tmp_path: Path) -> None:
+    home = fill(Home(tmp_path / "from"), "p-one")
+    with closing(Database(home.database)) as database:
+        secrets = Secrets(SecretStore(database), SecretKey(home.secret_key))
+        for name in ("one", "two"):
+            secrets.set("p-one", name, "the-planted-value", user="ada")
+    key = home.secret_key.read_bytes()
+    for secret_key, missing in ((True, 0), (False, 2)):
+        target = tmp_path / f"{secret_key}.tar"
+        assert write_backup(home, target, secret_key=secret_key).secret_key is secret_key
+        assert (b"the-planted-value" in target.read_bytes(), key in target.read_bytes()) == (False, secret_key)
+        assert restore(Home(tmp_path / f"to-{secret_key}"), target).unreadable_secrets == missing
+    back = Home(tmp_path / "to-False")
+    back.secret_key.write_bytes(key)
+    with closing(Database(back.database)) as database:
+        values = Secrets(SecretStore(database), SecretKey(back.secret_key)).values("p-one", ["one", "two"])
+    assert values == {"one": "the-planted-value", "two": "the-planted-value"}
 
 
 def test_everything_comes_back_as_it_was(home: Home, archive: Path) -> None:

@@ -15,6 +15,7 @@ from trainshed.node.supervisor.log_writer import (
     LINE_MAX_BYTES,
     STDERR,
     STDOUT,
+    TAIL_MAX_BYTES,
     LineSplitter,
     LogWriter,
     ReplicaLog,
@@ -23,6 +24,7 @@ from trainshed.node.supervisor.log_writer import (
     printable,
     strip_prefix,
 )
+from trainshed.node.supervisor.secrets import Mask
 
 
 @pytest.mark.parametrize(
@@ -129,6 +131,35 @@ def test_an_endless_line_comes_in_whole_characters_and_nothing_is_lost(size: int
 
 def _read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("size", [1, 7, 4096])
+def test_secrets_are_masked_however_the_output_is_split_and_cut(tmp_path: Path, size: int) -> None:
+    value = "the-planted-value"
+    mask = Mask([value, value + "-and-more"])
+    path = tmp_path / "log.jsonl"
+    log = ReplicaLog("r", LogWriter(str(path), mask), 1 << 20)
+    long_line = "x" * (LINE_MAX_BYTES - 5) + value + "y" * 50
+    text = f"a {value} b {value}-and-more c\n{long_line}\n{value}"
+    data = text.encode()
+    for start in range(0, len(data), size):
+        log.feed(STDOUT, data[start : start + size])
+    assert "planted" not in log.tail()
+    log.close()
+    log.say(f"Running command: {value}")
+    messages = [json.loads(line)["m"] for line in path.read_text().splitlines()]
+    assert messages[0] == "a [secret] b [secret] c"
+    assert messages[-2:] == ["[secret]", "Running command: [secret]"]
+    assert "".join(messages[1:-2]).replace("…", "") == "x" * (LINE_MAX_BYTES - 5) + "[secret]" + "y" * 50
+    assert all(part not in path.read_text() for part in ("the-pla", "lanted", "-value"))
+
+
+def test_a_tail_that_begins_within_a_secret_has_no_part_of_it(tmp_path: Path) -> None:
+    value = "the-planted-value"
+    for shift in range(len(value) + 2):
+        log = ReplicaLog("r", LogWriter(str(tmp_path / "log"), Mask([value])), 1)
+        log.feed(STDERR, f"{value}{'z' * (TAIL_MAX_BYTES - shift)}{value}".encode())
+        assert set(log.tail()) <= set("[secret]z"), shift
 
 
 def test_streams_do_not_mix_within_a_line(tmp_path: Path) -> None:

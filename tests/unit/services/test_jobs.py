@@ -37,6 +37,8 @@ from trainshed.errors import (
 from trainshed.runtimes.resolution import RuntimeChoice
 from trainshed.services.access.policies import Policies
 from trainshed.services.access.quotas import Quotas
+from trainshed.services.access.secret_key import SecretKey
+from trainshed.services.access.secrets import Secrets
 from trainshed.services.jobs.cancellations import Cancellations
 from trainshed.services.jobs.failures import Failures
 from trainshed.services.jobs.jobs import JobChecks, Jobs
@@ -44,6 +46,7 @@ from trainshed.services.jobs.reports import JobReports
 from trainshed.services.jobs.tuning import TuningJobs
 from trainshed.services.paging import PageRequest
 from trainshed.store.access.quotas import QuotaStore
+from trainshed.store.access.secrets import SecretStore
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
 from trainshed.store.models import ModelStore
@@ -128,6 +131,7 @@ class Shed:
             machines=STANDARD,
             registries=ImageRegistries.parse(DEFAULT_REGISTRIES),
             quotas=Quotas(QuotaStore(database)),
+            secrets=Secrets(SecretStore(database), SecretKey(folder / "secret-key")),
         )
         reports = JobReports(attempts=self.attempts, progress=self.attempts, failures=Failures(Home(folder)))
         self.tuning = TuningJobs(self.store, TrialStore(database, self.store), IdleTuning(), clock=self.tick)

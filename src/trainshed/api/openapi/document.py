@@ -38,6 +38,7 @@ _PATH_PARAMETERS = {
     "model": ("The name of the model.", "digits"),
     "version": ("The name of the version.", "v1"),
     "runtime": ("The name of the runtime.", "2.21"),
+    "secret": ("The name of the secret.", "wandb-api-key"),
     "user": ("The name of the user.", "ada"),
     "token": ("The id of the token.", "9f2c61d07ab4"),
     "sha256": ("The digest of the file.", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),

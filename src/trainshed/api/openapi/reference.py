@@ -21,6 +21,7 @@ _TITLES = {
     "tokens": "Tokens",
     "users": "Users and service accounts",
     "quotas": "Quotas",
+    "secrets": "Secrets",
     "audit": "Audit record",
     "sessions": "Sessions of browsers and command lines",
     "runtimes": "Runtimes",

@@ -29,8 +29,11 @@ _SHOWN = 10  #: names of files in a message
 @click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--buckets", is_flag=True, help="Also the objects of buckets that are folders.")
 @click.option("--logs", is_flag=True, help="Also journals, logs and samples of jobs.")
+@click.option(
+    "--without-secret-key", is_flag=True, help="Not the key of secrets: nobody can read them from the archive."
+)
 @format_option
-def backup(file: Path | None, buckets: bool, logs: bool, format: str | None) -> None:
+def backup(file: Path | None, buckets: bool, logs: bool, without_secret_key: bool, format: str | None) -> None:
     """Write the server's state to one archive: rows, keys, tokens, configuration and models' files.
 
     The server may run. FILE must not exist; by default it is in the current folder, named by the time. The archive
@@ -45,12 +48,16 @@ def backup(file: Path | None, buckets: bool, logs: bool, format: str | None) -> 
 
     target = (file or Path(f"trainshed-{datetime.now():%Y%m%d-%H%M%S}.tar")).absolute()
     with _bar() as progress:
-        report = write_backup(home, target, buckets=buckets, logs=logs, progress=progress)
+        report = write_backup(
+            home, target, buckets=buckets, logs=logs, secret_key=not without_secret_key, progress=progress
+        )
     _warn("could not be read and are not in the backup", report.skipped)
     _warn("were written to while they were copied", report.changed)
     say(f"Wrote {report.path}: {report.files} files, {human(report.size)}.")
     if not buckets:
         say("Objects of buckets are not in it; --buckets adds them.")
+    if without_secret_key:
+        say("The key of secrets is not in it. Keep a copy of the file secret-key of the state folder at another place.")
     _show(asdict(report), format)
 
 
@@ -77,6 +84,11 @@ def restore(file: Path, replace: bool, format: str | None) -> None:
     say(f"Restored {', '.join(report.restored)} in {report.home}.")
     if report.replaced:
         say(f"What was there before is in {report.replaced}. Remove it when you don't need it any more.")
+    if report.unreadable_secrets:
+        say(
+            f"WARNING: the key of {report.unreadable_secrets} secrets is not here. Put the file secret-key back into "
+            f"{report.home}, or set them again: `trainshed secrets list` names them."
+        )
     say("Next: trainshed up")
     _show(asdict(report), format)
 

@@ -596,6 +596,12 @@ declare namespace Api {
 
   type Role = "artifact-reader" | "job" | "viewer" | "editor" | "owner";
 
+  /** What a rotation of the key has done. */
+  interface Rotation {
+    secrets: number;
+    unreadable: string[];
+  }
+
   /** A row of a job that runs, with its progress. */
   interface RunningJob {
     jobId: string;
@@ -705,6 +711,24 @@ declare namespace Api {
   }
 
   type SearchValue = number | string | null;
+
+  /** A secret, without its value. */
+  interface Secret {
+    name: string;
+    user: string;
+    updateTime: string;
+    readable: boolean;
+  }
+
+  /** The value of a secret. No answer has it. */
+  interface SecretRequest {
+    value: string;
+  }
+
+  /** The secrets of a project. */
+  interface Secrets {
+    secrets: Secret[];
+  }
 
   /** A series over time, thinned to the number of points that was asked for. */
   interface Series {

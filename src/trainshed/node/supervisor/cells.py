@@ -1,10 +1,11 @@
-"""The cells of an attempt's replicas, if its spec asks for a sandbox."""
+"""The cells of an attempt's replicas, if its spec asks for a sandbox, and the secrets that are handed into them."""
 
 from __future__ import annotations
 
 import os
 
 from ..files import remove_folder
+from .secrets import AttemptSecrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ class Cells:
         self._sandbox: Optional[dict[str, Any]] = spec.get("sandbox")
         self._python = spec["python"]
         self._site = spec["site"]
+        self._secrets = AttemptSecrets(folder)
+        self.variables = self._secrets.variables
+        self.mask = self._secrets.mask
 
     @property
     def note(self) -> str:
@@ -49,5 +53,6 @@ class Cells:
         return Cell.of(shown, os.path.join(self._folder, _PRIVATE_FOLDER, name), env.get("HOME", ""))
 
     def remove(self) -> None:
-        """Remove the private folders. No replica may run any more."""
+        """Remove the private folders and the secrets. No replica may run any more."""
+        self._secrets.remove()
         remove_folder(os.path.join(self._folder, _PRIVATE_FOLDER))

@@ -7,6 +7,7 @@ import re
 from json.encoder import encode_basestring
 
 from ..journal import DISK_FULL, now_us
+from .secrets import Mask
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -120,7 +121,9 @@ class LineSplitter:
     """Splits a byte stream into lines. Blank lines are dropped. A line over the limit becomes several, and each but
     the last ends in an ellipsis."""
 
-    def __init__(self) -> None:
+    def __init__(self, mask: Optional[Mask] = None) -> None:
+        """`mask` replaces what no log may have. A line is not cut within it."""
+        self._mask = mask or Mask()
         self.rest = b""  #: the unterminated last line
         self._continues = False
 
@@ -131,7 +134,7 @@ class LineSplitter:
         unfinished = complete.pop()
         lines: list[bytes] = []
         for line in complete:
-            last = self._cut(line, lines)
+            last = self._mask(self._cut(line, lines))
             if last.strip(_BLANKS) or (self._continues and last):
                 lines.append(last)
             self._continues = False
@@ -144,11 +147,12 @@ class LineSplitter:
 
     def _cut(self, line: bytes, lines: list[bytes]) -> bytes:
         """Append the oversized line's leading chunks to `lines`. Returns the remainder."""
-        while len(line) > LINE_MAX_BYTES:
+        while len(line) > LINE_MAX_BYTES + self._mask.longest:
             end = LINE_MAX_BYTES
             while end > LINE_MAX_BYTES - 4 and line[end] & 0xC0 == 0x80:  # within a character
                 end -= 1
-            lines.append(line[:end] + _ELLIPSIS)
+            end = self._mask.end_of_values(line, end)
+            lines.append(self._mask(line[:end]) + _ELLIPSIS)
             line = line[end:]
             self._continues = True
         return line
@@ -158,7 +162,9 @@ class LogWriter:
     """Appends to log.jsonl. Timestamps increase strictly, whatever the clock does. A full disk
     costs lines, never the job."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, mask: Optional[Mask] = None) -> None:
+        """`mask` replaces what the log may not have."""
+        self.mask = mask or Mask()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._fd = os.open(path, flags, 0o600)
         self._last_us = 0
@@ -222,13 +228,14 @@ class ReplicaLog:
         self._dropped_bytes = 0
         self._unwritten_lines = 0  # for lack of space on the disk, since the last line that was written
         self._unwritten_bytes = 0
-        self._splitters = {STDOUT: LineSplitter(), STDERR: LineSplitter()}
+        self._mask = file.mask
+        self._splitters = {STDOUT: LineSplitter(file.mask), STDERR: LineSplitter(file.mask)}
         self._severities = {STDOUT: SeverityTracker(STDOUT), STDERR: SeverityTracker(STDERR)}
         self._tails: dict[str, bytes] = {STDOUT: b"", STDERR: b""}
 
     def feed(self, stream: str, data: bytes) -> None:
         """Add output of the replica, in chunks of any size. `stream` is STDOUT or STDERR."""
-        self._tails[stream] = (self._tails[stream] + data)[-TAIL_MAX_BYTES:]
+        self._tails[stream] = (self._tails[stream] + data)[-(TAIL_MAX_BYTES + self._mask.longest) :]
         if self._full:
             self._dropped_lines += data.count(b"\n")
             self._dropped_bytes += len(data)
@@ -245,13 +252,16 @@ class ReplicaLog:
 
     def say(self, message: str, level: str = "INFO", kind: str = "") -> None:
         """Write a line about the replica. These lines are few and not limited."""
-        text = printable(message.encode("utf-8", "surrogateescape"))
+        text = printable(self._mask(message.encode("utf-8", "surrogateescape")))
         self._file.write_reliably((self.name, level, text, kind))
 
     def tail(self) -> str:
         """The last output on stderr, or on stdout if stderr is empty."""
         data = self._tails[STDERR] if self._tails[STDERR].strip() else self._tails[STDOUT]
-        return "\n".join(printable(line) for line in data.replace(b"\r", b"\n").split(b"\n"))
+        masked = self._mask(data)
+        if len(data) > TAIL_MAX_BYTES:
+            masked = masked[self._mask.longest :]  # it may begin within a value
+        return "\n".join(printable(line) for line in masked.replace(b"\r", b"\n").split(b"\n"))
 
     def reset(self) -> None:
         """Reset before the replica restarts: the old output does not belong to the new process."""

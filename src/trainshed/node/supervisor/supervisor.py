@@ -50,7 +50,8 @@ class Supervisor:
         self._folder = folder
         self._spec = spec
         self._journal = journal
-        self._writer = LogWriter(os.path.join(folder, "log.jsonl"))
+        self._cells = Cells(folder, spec)
+        self._writer = LogWriter(os.path.join(folder, "log.jsonl"), self._cells.mask)
         self._service = ReplicaLog("service", self._writer, 0)
         self._steps = StepTracker(self._on_resumed)
         self._replicas: dict[str, dict[str, Any]] = {each["name"]: each for each in spec["replicas"]}
@@ -62,7 +63,6 @@ class Supervisor:
         self._sampler = SampleWriter(self._samples, inside=bool(spec.get("containers")))
         self._hangs: Optional[HangWatch] = None  # from the first sample on
         self._hung: set[str] = set()  # replicas that were killed because they hung, and have not restarted yet
-        self._cells = Cells(folder, spec)
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, Child] = {}
         self._finished: list[Child] = []  # exited, but a descendant may still hold their pipes
@@ -149,7 +149,7 @@ class Supervisor:
             incarnation = "%d.%d" % (self._history.gang_restarts, self._history.restarts.get(replica["name"], 0))
             return self._start_proxy(replica["name"], incarnation, log)
         env = spawn.environment(self._spec, replica, self._spec["site"] if self._spec["packages"] else "")
-        env.update({tree.REPLICA_VARIABLE: replica["name"], mark.VARIABLE: self._folder})
+        env.update({**self._cells.variables, tree.REPLICA_VARIABLE: replica["name"], mark.VARIABLE: self._folder})
         argv = spawn.command(self._spec, replica, self._folder)
         return self._start(replica["name"], argv, env, log, cell=self._cells.make(replica["name"], env))
 

@@ -9,6 +9,7 @@ from typing import Any
 from trainshed.attempts.batch_progress import BatchProgress
 from trainshed.attempts.journal import HangRecord
 from trainshed.domain import names
+from trainshed.domain.access.secrets import check_unchanged
 from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.filters.parser import parse
 from trainshed.domain.filters.server import SERVER
@@ -27,13 +28,14 @@ from trainshed.domain.json_fields import mask_paths
 from trainshed.domain.models.model import model_not_found
 from trainshed.domain.models.version import serving_runtime
 from trainshed.domain.models.version_container import batch_prediction_unsupported
-from trainshed.domain.names import ENGINE_LABEL
+from trainshed.domain.names import ENGINE_LABEL, LOCAL_ENGINE
 from trainshed.domain.patches import check_etag, check_mask, etag, merge_labels
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.domain.work_budget import WorkBudget, unlimited
 from trainshed.errors import FailedPreconditionError, NotFoundError
 from trainshed.node.crashpoints import crashpoint
 from trainshed.services.access.quotas import Quotas
+from trainshed.services.access.secrets import Secrets
 from trainshed.services.jobs.reports import JobReports, hang_remedy
 from trainshed.services.jobs.tuning import TuningJobs
 from trainshed.services.paging import PageRequest, ResourcePage, scan
@@ -56,6 +58,7 @@ class JobChecks:
     machines: MachineTypes
     registries: ImageRegistries
     quotas: Quotas
+    secrets: Secrets
 
 
 class Jobs:
@@ -99,6 +102,7 @@ class Jobs:
         if isinstance(request.workload, Training):
             request = replace(request, workload=self._tuning.resumed(project, request.workload))
         engine = self._scheduler.choose_engine(request.labels, request.workload)
+        self._checks.secrets.check(project, request.labels, _without_secrets(request.workload, engine))
         runtime, notes = self._resolve_workload(project, request.workload, engine, budget)
         budget.check(0)
         gang_size = len(gang.gang(request.workload))
@@ -188,6 +192,7 @@ class Jobs:
             if "etag" in patch:
                 check_etag(patch["etag"], job.generation, what=f"job {job.id}")
             changed = names.labels(merge_labels(job.labels, labels, paths), field="job.labels")
+            check_unchanged(job.labels, changed, what=f"job {job.id}")
             if changed.get(ENGINE_LABEL) != job.labels.get(ENGINE_LABEL):
                 raise FailedPreconditionError(
                     f"Job {job.id} is on engine {job.engine}, and stays there. Leave the label {ENGINE_LABEL} as it "
@@ -353,6 +358,15 @@ def _hang_body(hang: HangRecord) -> dict[str, Any]:
         "stack": hang.stack,
         "remedy": hang_remedy(hang),
     }
+
+
+def _without_secrets(workload: Workload, engine: str) -> str:
+    """Return why a job gets no secrets. Returns "" if it does."""
+    if engine != LOCAL_ENGINE:
+        return f"Jobs on the engine {engine} get no secrets yet: these stay on this machine."
+    if isinstance(workload, BatchPrediction) or workload.containers:
+        return "Only trainings in runtimes get secrets, not batch predictions and containers."
+    return ""
 
 
 def _is_tuning(workload: Workload) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainshed.domain import names
+from trainshed.domain.access.secrets import LABEL_PREFIX
 from trainshed.domain.filters.parser import parse
 from trainshed.domain.filters.server import SERVER
 from trainshed.domain.image_registries import ImageRegistries
@@ -88,6 +89,10 @@ class Versions:
         """
         budget = budget or unlimited()
         request = read_version(body)
+        if any(label.startswith(LABEL_PREFIX) for label in request.labels):
+            raise FailedPreconditionError(
+                f"Versions get no secrets. Leave out the labels {LABEL_PREFIX}….", field="version.labels"
+            )
         model = self._store.get(project, model_id)
         details = self._details(model, request)
         self._check_uris(project, request.body, budget)

@@ -1,1 +1,1 @@
-"""Rows of limits."""
+"""Rows of limits and of secrets."""

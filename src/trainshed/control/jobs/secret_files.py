@@ -1,0 +1,57 @@
+"""Gives a job its secrets: files and variables that its supervisor hands to the replicas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from trainshed.domain.access.secrets import Delivery, masked_parts, requested, variable_of
+from trainshed.domain.jobs.job import Job
+from trainshed.engines.base import AttemptSpec
+from trainshed.node.files import remove_folder, write_file
+
+SECRETS_FILE = "secrets.json"  #: in the attempt's folder; the supervisor reads it once and removes it
+SECRETS_FOLDER = "secrets"  #: in the attempt's folder, until the attempt ends
+FOLDER_VARIABLE = "TRAINSHED_SECRETS"
+
+Values = Callable[[str, Iterable[str]], Mapping[str, str]]
+
+
+class SecretFiles:
+    """Writes the secrets of attempts on this machine. `values` returns secrets of a project by their names."""
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+
+    def give(self, job: Job, spec: AttemptSpec) -> AttemptSpec:
+        """Write what the job's labels ask for into the attempt's folder. The spec has no value, only a path.
+
+        Raises `FailedPreconditionError` if a secret is not there any more.
+        """
+        wanted = requested(job.labels)
+        if not wanted:
+            return spec
+        values = self._values(job.project, wanted)
+        variables = {variable_of(name): values[name] for name, how in wanted.items() if how is Delivery.VARIABLE}
+        files = {name: values[name] for name, how in wanted.items() if how is Delivery.FILE}
+        folder = spec.folder / SECRETS_FOLDER
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, value in files.items():
+            write_file(folder / name, value.encode())
+        masked = [part for value in values.values() for part in masked_parts(value)]
+        write_file(spec.folder / SECRETS_FILE, json.dumps({"variables": variables, "masked": masked}).encode())
+        return replace(spec, env={FOLDER_VARIABLE: str(folder), **spec.env}, writable=(*spec.writable, folder))
+
+
+def remove_left_secrets(jobs: Path, is_active: Callable[[str, str], bool]) -> None:
+    """Remove the secrets of jobs that have ended, whose supervisors were killed before they could."""
+    for path in (*jobs.glob(f"*/*/*/{SECRETS_FOLDER}"), *jobs.glob(f"*/*/*/{SECRETS_FILE}")):
+        project, job = path.parts[-4:-2]
+        if is_active(project, job):
+            continue
+        if path.name == SECRETS_FILE:
+            path.unlink(missing_ok=True)
+        else:
+            remove_folder(str(path))

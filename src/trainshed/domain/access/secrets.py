@@ -1,0 +1,76 @@
+"""Secrets: their names, what a job asks for by its labels, and which values can be masked. No I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+
+from trainshed.errors import FailedPreconditionError, InvalidArgumentError
+
+LABEL_PREFIX = "trainshed-secret-"  #: of a job's label that asks for the secret whose name follows
+MIN_BYTES = 8  #: a shorter value can't be masked in a log without hiding what is no secret
+MAX_BYTES = 64 * 1024
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+
+
+class Delivery(StrEnum):
+    """How a replica gets a secret."""
+
+    FILE = "file"  #: in the folder that `TRAINSHED_SECRETS` names
+    VARIABLE = "variable"  #: of the environment
+
+
+def secret_name(text: str) -> str:
+    """Return a name. Raises `InvalidArgumentError` if it is none."""
+    if not _NAME.fullmatch(text):
+        raise InvalidArgumentError(
+            "The name of a secret is 1 to 40 lower-case letters, digits and hyphens, and starts with a letter.",
+            field="secret",
+        )
+    return text
+
+
+def check_value(value: object) -> str:
+    """Return a value. Raises `InvalidArgumentError`, without the value, if it can't be stored or masked."""
+    if not isinstance(value, str) or "\0" in value or not MIN_BYTES <= len(value.encode(errors="replace")) <= MAX_BYTES:
+        raise InvalidArgumentError(
+            f"The value of a secret is text without NUL, of {MIN_BYTES} bytes to {MAX_BYTES >> 10} KB. A shorter one "
+            f"could not be masked in logs.",
+            field="value",
+        )
+    return value
+
+
+def variable_of(name: str) -> str:
+    """Return the name of the variable of a secret: `wandb-api-key` is in WANDB_API_KEY."""
+    return name.replace("-", "_").upper()
+
+
+def requested(labels: Mapping[str, str]) -> dict[str, Delivery]:
+    """Return which secrets labels ask for, and how. Raises `InvalidArgumentError` if a label is wrong."""
+    wanted: dict[str, Delivery] = {}
+    for label, how in labels.items():
+        if not label.startswith(LABEL_PREFIX):
+            continue
+        if how not in list(Delivery):
+            raise InvalidArgumentError(
+                f"The label {label} is {how!r}; it must be {' or '.join(Delivery)}, which says how the job gets the "
+                f"secret.",
+                field="job.labels",
+            )
+        wanted[secret_name(label.removeprefix(LABEL_PREFIX))] = Delivery(how)
+    return wanted
+
+
+def check_unchanged(before: Mapping[str, str], after: Mapping[str, str], *, what: str) -> None:
+    """Raise `FailedPreconditionError` if labels that ask for secrets differ."""
+    if requested(before) != requested(after):
+        raise FailedPreconditionError(
+            f"The secrets of {what} are chosen when it is created. Leave its labels {LABEL_PREFIX}… as they are."
+        )
+
+
+def masked_parts(value: str) -> list[str]:
+    """Return what is masked for a value: each of its lines that is long enough."""
+    return [line for part in value.split("\n") for line in (part.strip("\r"),) if len(line.encode()) >= MIN_BYTES]
