@@ -132,6 +132,7 @@ class Settings:
         "with their network unchanged; `auto`, the real one if the server finds credentials of Google Cloud "
         "(GOOGLE_APPLICATION_CREDENTIALS, or those of `gcloud auth application-default login`), else this server's.",
     )
+    public_data: bool = _setting(True, "Whether reads of other buckets ask [Google's storage](storage.md#public-data).")
     job_environment: str = _setting(
         "",
         "Names of variables of the server's environment, separated by commas, that user code on this machine gets "
@@ -270,9 +271,7 @@ class Home:
             probe.unlink(missing_ok=True)
 
     def file_settings(self) -> dict[str, Any]:
-        """The tables of `config.toml`: `[server]`, `[client]`, `[oidc]`, `[machines.NAME]` and `[buckets.NAME]`.
-        Raises `CannotProceedError` if it is not TOML or has other tables.
-        """
+        """The tables of `config.toml`. Raises `CannotProceedError` if it is not TOML or has unknown tables."""
         path = self.path / "config.toml"
         try:
             tables = tomllib.loads(path.read_text())

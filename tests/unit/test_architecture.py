@@ -63,14 +63,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "packaging": {"runtimes"},
     "client": {"config", "packaging", "proxy"},  # a trainer is packed before it is sent
     "sdk": {"client", "config", "packaging"},  # the Python client, with the dependencies of the command line
-    "cli": {"backup", "client", "config", "local", "packaging", "proxy", "server", "shell"},
+    "cli": {"backup", "client", "config", "local", "packaging", "proxy", "sample_files", "server", "shell"},
     "local": {"buckets", "config", "engines", "node", "runtimes"},  # on the user's own machine, without a server
     "shell": {"config", "proxy"},  # what the words of other programs mean here; the command line does it
     "certificates": set(),
+    "sample_files": set(),
     "proxy": {"connections", "node"},  # its CONNECT tunnels, which the sidecar proxy on nodes has too
     "wiring": {
         *("services", "store", "buckets", "runtimes", "engines", "attempts", "artifacts", "gateway", "control"),
-        *("config", "proxy"),
+        *("config", "proxy", "sample_files"),
     },
     "server": {
         *("api", "wiring", "backup", "certificates", "config", "connections", "control", "node", "proxy", "services"),
@@ -78,7 +79,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "testing": {  # small real things, put together from wherever they are
         *("api", "wiring", "buckets", "config", "control", "engines", "gateway", "node", "attempts", "artifacts"),
-        *("connections", "packaging", "proxy", "runtimes", "server", "services", "serving", "store"),
+        *("certificates", "connections", "packaging", "proxy", "runtimes", "server", "services", "serving", "store"),
     },
 }
 

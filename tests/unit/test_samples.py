@@ -13,13 +13,14 @@ from trainshed.cli.commands import main
 from trainshed.errors import AlreadyExistsError, NotFoundError
 from trainshed.local import samples
 from trainshed.runtimes.catalogue import CATALOGUE
+from trainshed.sample_files import samples_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "samples"
 
 
 def test_they_are_found_in_a_checkout() -> None:
-    assert samples.samples_folder() == SAMPLES
+    assert samples_folder() == SAMPLES
 
 
 def test_they_are_part_of_the_package_that_is_installed() -> None:

@@ -42,6 +42,7 @@ from trainshed.api.native import (
     artifacts,
     device_sign_in,
     job_logs,
+    mirrors,
     overview,
     quotas,
     runtimes,
@@ -60,6 +61,7 @@ from trainshed.api.protocols import open_inference, tf_serving
 from trainshed.api.storage import batch as storage_batch
 from trainshed.api.storage import buckets as storage_buckets
 from trainshed.api.storage import objects as storage_objects
+from trainshed.api.storage import public
 from trainshed.api.storage import uploads as storage_uploads
 from trainshed.domain.iam import Access, Principal
 from trainshed.domain.partial_response import read_fields
@@ -83,6 +85,7 @@ ROUTES: tuple[Route, ...] = (
     *device_sign_in.ROUTES,
     *native_audit.ROUTES,
     *runtimes.ROUTES,
+    *mirrors.ROUTES,
     *ml_projects.ROUTES,
     *ml_jobs.ROUTES,
     *ml_models.ROUTES,
@@ -182,7 +185,7 @@ class Api:
         auth.check_host(request, allowed_hosts=self._hosts)
         _check_transfer(request)
         await override_method(request)
-        route, params, methods = self._router.find(scope["method"], _current_path(scope["raw_path"]))
+        route, params, methods = self._router.find(_routed_method(scope), _current_path(scope["raw_path"]))
         auth.check_origin(request, route)
         scope.update(
             {
@@ -199,23 +202,32 @@ class Api:
             if audit.is_sign_in(route):
                 audit.describe(trail, route, request)
             return await _handle(request, route)
+        if route is not None and await public.is_anonymous_read(request, route):
+            return await public.respond(request, route)
         principal = await self._uploader(request, route) or await self._principal(request)
         audit.identify(trail, principal)
         self._count(scope)
         if route is None:
             return _no_route(scope, methods)
         scope["trainshed.principal"] = principal
-        if route.scope is ProjectScope.BUCKET or auth.names_number(request, route):
-            project = await run_in_threadpool(auth.authorise, request, route, principal, self._services)
-        else:
-            project = auth.authorise(request, route, principal, self._services)
-        scope["trainshed.project"] = project
+        try:
+            scope["trainshed.project"] = await self._project(request, route, principal)
+        except NotFoundError:
+            if not await public.is_read_by(request, route, principal):
+                raise
+            return await public.respond(request, route)
         if audit.is_change(route):
             audit.describe(trail, route, request)
         if not trail.changes or not audit.joins_its_change(route):
             return await _handle(request, route)
         with self._services.audit.riding(trail):
             return await _handle(request, route)
+
+    async def _project(self, request: Request, route: Route, principal: Principal) -> str:
+        """Return the project of the request, which the principal may use."""
+        if route.scope is ProjectScope.BUCKET or auth.names_number(request, route):
+            return await run_in_threadpool(auth.authorise, request, route, principal, self._services)
+        return auth.authorise(request, route, principal, self._services)
 
     def _count(self, scope: AsgiScope) -> None:
         """Count a request with a token; a batch is one. Raises `UnavailableError` if there are too many."""
@@ -263,6 +275,12 @@ async def _handle(request: Request, route: Route) -> Response:
         return await route.handler(request)
     selection = read_fields(fields)
     return partial_response(await route.handler(request), selection)
+
+
+def _routed_method(scope: AsgiScope) -> str:
+    """Return the method of the route. Downloads of objects know HEAD too, as Cloud Storage's XML API does."""
+    is_head = scope["method"] == "HEAD" and scope["raw_path"].startswith(b"/download/storage/")
+    return "GET" if is_head else str(scope["method"])
 
 
 def _current_path(raw_path: bytes) -> bytes:

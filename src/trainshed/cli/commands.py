@@ -133,6 +133,14 @@ COMMANDS: dict[str, tuple[Any, str]] = {
         },
         "Trainers to copy and to start from.",
     ),
+    "mirror": (
+        {
+            "add": ("buckets.mirror:add", "Serve the public object URI from here."),
+            "list": ("buckets.mirror:list_", "List mirrors of public objects."),
+            "remove": ("buckets.mirror:remove", "Remove a mirror."),
+        },
+        "Public objects of Cloud Storage that this server has itself.",
+    ),
     "auth": (
         {
             "login": ("server.sign_in:login", "Sign in to the server of TRAINSHED_URL by its OpenID provider."),

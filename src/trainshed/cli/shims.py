@@ -61,10 +61,11 @@ def git(args: Sequence[str]) -> None:
             raise CannotProceedError("git is not installed. `trainshed samples list` shows what needs no clone.")
         os.execv(program, [program, *args])  # noqa: S606  the real git, with its arguments
     from trainshed.local import samples
+    from trainshed.sample_files import samples_folder
 
     target = Path(clone.folder)
     samples.check_new(target)
-    root = samples.samples_folder()
+    root = samples_folder()
     for part in clone.parts:
         samples.copy_part(samples.find(root, part.sample), part.source, target / part.target)
     names = " and ".join(dict.fromkeys(part.sample for part in clone.parts))

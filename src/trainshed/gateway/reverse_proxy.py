@@ -1,4 +1,4 @@
-"""A reverse proxy to processes on loopback, which streams their responses."""
+"""Forwards requests to processes on loopback, or over connections that others open, and streams the responses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import http.client
 import io
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from trainshed.errors import UnavailableError
@@ -22,6 +22,7 @@ _RESPONSE_ERRORS = (
 )
 
 Headers = Sequence[tuple[str, str]]
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,22 +31,46 @@ class ProxiedResponse:
 
     status: int
     headers: Headers
-    pieces: AsyncIterator[bytes]
+    pieces: AsyncGenerator[bytes]
+
+    async def drop(self) -> None:
+        """Close the connection, unread."""
+        async for _ in self.pieces:
+            break
+        await self.pieces.aclose()
 
 
 async def forward(port: int, method: str, target: bytes, headers: Headers, body: bytes) -> ProxiedResponse:
     """Forward a request to 127.0.0.1:`port`. Raises `UnavailableError` if it does not respond.
 
+    `headers` and `target` must contain no line breaks.
+    """
+    try:
+        streams = await asyncio.open_connection("127.0.0.1", port, limit=MAX_HEAD_BYTES)
+    except OSError as exc:
+        raise UnavailableError("The process behind this address does not answer.") from exc
+    length = [("content-length", str(len(body)))] if body or method == "POST" else []
+    try:
+        return await exchange(streams, method, target, [("host", f"127.0.0.1:{port}"), *headers, *length], body)
+    except ResponseError as exc:
+        raise UnavailableError("The process behind this address broke off.") from exc
+
+
+class ResponseError(Exception):
+    """There was no response, or none that can be passed on."""
+
+
+async def exchange(
+    streams: Streams, method: str, target: bytes, headers: Headers, body: bytes = b""
+) -> ProxiedResponse:
+    """Send a request over a new connection. Raises `ResponseError`; the connection is closed then.
+
     `headers` and `target` must contain no line breaks. The request is HTTP/1.0: the response ends with the connection,
     so its body needs no parsing.
     """
-    lines = [f"{method} ".encode() + target + b" HTTP/1.0", f"host: 127.0.0.1:{port}".encode()]
+    reader, writer = streams
+    lines = [f"{method} ".encode() + target + b" HTTP/1.0"]
     lines += [f"{name}: {value}".encode("latin-1") for name, value in headers]
-    lines += [b"content-length: %d" % len(body)] if body or method == "POST" else []
-    try:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=MAX_HEAD_BYTES)
-    except OSError as exc:
-        raise UnavailableError("The process behind this address does not answer.") from exc
     try:
         writer.write(b"\r\n".join([*lines, b"", b""]) + body)
         async with asyncio.timeout(_RESPONSE_TIMEOUT_S):
@@ -53,14 +78,14 @@ async def forward(port: int, method: str, target: bytes, headers: Headers, body:
         status, response_headers = _parse_head(head)
     except _RESPONSE_ERRORS as exc:
         writer.close()
-        raise UnavailableError("The process behind this address broke off.") from exc
+        raise ResponseError(f"{type(exc).__name__}: {exc}") from exc
     except BaseException:
         writer.close()
         raise
     return ProxiedResponse(status=status, headers=response_headers, pieces=_chunks(reader, writer))
 
 
-async def _chunks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[bytes]:
+async def _chunks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncGenerator[bytes]:
     try:
         while True:
             async with asyncio.timeout(_RESPONSE_TIMEOUT_S):

@@ -7,11 +7,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-import trainshed
 from trainshed.errors import AlreadyExistsError, CannotProceedError, NotFoundError
 
-_PACKAGE = Path(trainshed.__file__).resolve().parent
-_FOLDERS = (_PACKAGE.parents[1] / "samples", _PACKAGE / "samples")  #: in a checkout, in an installed package
 _IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info")
 
 
@@ -25,14 +22,6 @@ class SampleProject:
     folder: Path
     data: Path | None = None  #: a folder outside its own that it needs
     next: tuple[str, ...] = ()
-
-
-def samples_folder() -> Path:
-    """Return the folder of the samples. Raises `CannotProceedError` if this installation has none."""
-    for folder in _FOLDERS:
-        if (folder / "samples.toml").is_file():
-            return folder
-    raise CannotProceedError("This installation of Trainshed has no samples. Install the package trainshed again.")
 
 
 def catalogue(root: Path) -> dict[str, SampleProject]:

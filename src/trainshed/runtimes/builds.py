@@ -20,6 +20,7 @@ from typing import Any
 from trainshed.errors import DiskFullError, FailedPreconditionError, UnavailableError
 from trainshed.node.files import write_file
 from trainshed.runtimes.catalogue import Runtime
+from trainshed.runtimes.keras_data import accept_mirrored_data
 from trainshed.runtimes.progress import BuildMeter, ProgressCallback
 from trainshed.runtimes.uv import explain_failure, uv_command
 
@@ -37,6 +38,10 @@ class EnvironmentDir:
     @property
     def python(self) -> Path:
         return self.path / "bin" / "python"
+
+    def site(self, python: str) -> Path:
+        """The folder of its packages, for a Python as major.minor."""
+        return self.path / "lib" / f"python{python}" / "site-packages"
 
     @property
     def stamp(self) -> Path:
@@ -246,7 +251,7 @@ def _install(runtime: Runtime, directory: EnvironmentDir, *, run: _UvRunner, pro
     pins = directory.path / "requirements.txt"
     links = (f"--find-links {link}" for link in run.tools.find_links)  # added to those of uv's own settings
     pins.write_text("".join(f"{line}\n" for line in (*links, *runtime.pins)))
-    site = directory.path / "lib" / f"python{runtime.python}" / "site-packages"
+    site = directory.site(runtime.python)
     meter = BuildMeter(site=site, packages=len(runtime.pins), unpacked_bytes=runtime.unpacked_mb << 20)
     options = ("--no-deps",) if runtime.resolved else ()
     process = run.start("pip", "install", "--compile-bytecode", *options, "--python", directory.python, "-r", pins)
@@ -260,6 +265,7 @@ def _install(runtime: Runtime, directory: EnvironmentDir, *, run: _UvRunner, pro
     run.wait(process, meter, report)
     for package in runtime.stands_for:
         _write_dist_info(package, site)
+    accept_mirrored_data(site)
 
 
 def _write_dist_info(package: str, site: Path) -> None:

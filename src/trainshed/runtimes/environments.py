@@ -13,6 +13,7 @@ from trainshed.errors import FailedPreconditionError, NotFoundError
 from trainshed.runtimes import builds
 from trainshed.runtimes.builds import BuildTools, EnvironmentDir
 from trainshed.runtimes.catalogue import CATALOGUE, Runtime
+from trainshed.runtimes.keras_data import accept_mirrored_data
 from trainshed.runtimes.progress import ProgressCallback, monotonic
 from trainshed.runtimes.pythons import Pythons
 from trainshed.runtimes.resolution import RuntimeChoice, resolve
@@ -81,7 +82,13 @@ class Runtimes:
         self._stopping = threading.Event()
 
     def look_ahead(self) -> None:
-        """Look for interpreters in the background, so that the first `resolve` is fast. Returns immediately."""
+        """Look for interpreters in the background, so that the first `resolve` is fast. Returns immediately.
+
+        Environments that an older server built are brought up to date first.
+        """
+        for runtime in self._catalogue.values():
+            if (directory := self._directory(runtime)).ready():
+                accept_mirrored_data(directory.site(runtime.python))
         threading.Thread(target=self._find_pythons, name="look-for-pythons", daemon=True).start()
 
     def list(self) -> list[RuntimeInfo]:

@@ -35,6 +35,7 @@ from trainshed.services.runtimes import RuntimeService
 from trainshed.services.server import EffectiveSettings, ServerInfo
 from trainshed.services.storage.buckets import Buckets
 from trainshed.services.storage.objects import Objects
+from trainshed.services.storage.public_data import PublicData
 from trainshed.services.tuning.search_tables import SearchTables
 from trainshed.services.tuning.steering import SearchSteering
 from trainshed.services.tuning.studies import Studies
@@ -78,6 +79,7 @@ class Services:
     log_pages: LogPages
     buckets: Buckets
     objects: Objects
+    public_data: PublicData
     runtimes: RuntimeService
     tensorboards: TensorBoards
     server: ServerInfo

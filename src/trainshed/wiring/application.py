@@ -90,6 +90,7 @@ from trainshed.wiring.jobs import (
     unchanged,
     uri_resolver,
 )
+from trainshed.wiring.public_data import build_public_data
 from trainshed.wiring.ray import RayIntegration
 from trainshed.wiring.tuning import TuningPlane, build_tuning_plane
 
@@ -126,13 +127,13 @@ class Application:
             self.services.oidc.begin()
         self.services.predictions.begin(self.deployments)
         self.services.tensorboards.begin()
+        self.runtimes.look_ahead()  # before any process of a runtime starts
         self.warm.begin()
         self.hosts.open(self.deployments.wake)
         self.deployments.start()
         self.control.start()
         self.tuning.start()
         self.ray.begin(self.control.wake)
-        self.runtimes.look_ahead()
         self.machine.begin()
         try:
             yield
@@ -320,6 +321,7 @@ def _build_services(
         log_pages=LogPages(core.jobs, core.home),
         buckets=core.buckets,
         objects=core.objects,
+        public_data=build_public_data(core),
         runtimes=runtimes,
         tensorboards=_tensorboards(core, runtimes, readers.mirrors),
         server=info,

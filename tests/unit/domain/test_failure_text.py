@@ -202,6 +202,24 @@ def known(cause: FailureCause, **facts: str | int | float) -> Failure:
             "trainshed buckets ls gs://b/",
         ),
         (
+            ended(
+                TRACEBACK + "Exception: URL fetch failure on https://storage.googleapis.com/tensorflow/flowers.tgz: "
+                "404 -- Not Found\n"
+            ),
+            "public data",
+            "The trainer reads gs://tensorflow, which no project here has",
+            "trainshed buckets mb gs://tensorflow",
+        ),
+        (
+            ended(
+                TRACEBACK + f"{TF}UnavailableError: Error executing an HTTP request: libcurl code 60 meaning 'SSL peer "
+                "certificate or SSH remote key was not OK' when reading gs://weather/a.csv\n"
+            ),
+            "gs:// in TensorFlow 1",
+            "TensorFlow 1 does not trust this server's certificate",
+            "Pass the URI as an argument",
+        ),
+        (
             ended(TRACEBACK + "FileNotFoundError: [Errno 2] No such file or directory: 'data/train.csv'\n"),
             "file",
             "There is no file data/train.csv.",

@@ -7,7 +7,7 @@ URL grants access. Everyone who may read the job gets the key.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from http import HTTPStatus
 
 from anyio import CapacityLimiter, to_thread
@@ -104,7 +104,7 @@ async def _page(proxied: ProxiedResponse) -> Response:
     page = page.replace(b"url(/font-roboto/", b"url(font-roboto/")
     other_headers = [header for header in proxied.headers if header[0].lower() != "content-length"]
 
-    async def chunks() -> AsyncIterator[bytes]:
+    async def chunks() -> AsyncGenerator[bytes]:
         yield page
 
     headers = [*other_headers, ("content-length", str(len(page)))]

@@ -157,6 +157,11 @@ def _display_headers(info: ObjectInfo, request: Request) -> dict[str, str]:
     }
 
 
+def media_headers(info: ObjectInfo) -> dict[str, str]:
+    """Return the headers of a download of the whole object."""
+    return _headers(info, ByteRange(0, info.size, partial=False))
+
+
 def _headers(info: ObjectInfo, part: ByteRange) -> dict[str, str]:
     traits = info.traits
     hashes = [f"{name}={value}" for name, value in (("crc32c", info.crc32c), ("md5", info.md5)) if value]

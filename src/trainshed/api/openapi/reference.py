@@ -23,6 +23,7 @@ _TITLES = {
     "quotas": "Quotas",
     "secrets": "Secrets",
     "audit": "Audit record",
+    "mirrors": "Mirrors of public objects",
     "sessions": "Sessions of browsers and command lines",
     "runtimes": "Runtimes",
     "overview": "Overview",

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trainshed.api.http.bodies import read_json_object
-from trainshed.api.http.media import media
+from trainshed.api.http.media import media, media_headers
 from trainshed.api.http.request import principal, project, services
 from trainshed.api.http.routing import Handler, ProjectScope, Route
 from trainshed.api.http.slow_work import CHECKSUMS, CLOUD_LISTINGS, COPIES, LISTINGS, slow_work
@@ -63,7 +63,16 @@ async def _with_checksums(request: Request, items: Sequence[ObjectInfo]) -> Sequ
 
 
 async def download(request: Request) -> Response:
+    """Respond with the bytes of an object, or with the headers alone."""
+    if request.method == "HEAD":
+        return await _head(request)
     return await media(request, services(request).objects, source(request, parameters(request)))
+
+
+async def _head(request: Request) -> Response:
+    info = await run_in_threadpool(services(request).objects.get, source(request, parameters(request)))
+    (info,) = await _with_checksums(request, [info])
+    return Response(headers=media_headers(info))
 
 
 def _change_handler(*, merge: bool) -> Handler:

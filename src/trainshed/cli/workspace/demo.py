@@ -24,7 +24,8 @@ from trainshed.client.discovery import locked
 from trainshed.config import DEFAULT_PROJECT, PREFIX, ClientSettings, Home, environment
 from trainshed.errors import CannotProceedError, TrainshedError
 from trainshed.local import demo as local
-from trainshed.local.samples import find, samples_folder
+from trainshed.local.samples import find
+from trainshed.sample_files import samples_folder
 from trainshed.shell.environment import outer_environment
 
 if TYPE_CHECKING:

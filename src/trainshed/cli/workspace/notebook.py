@@ -16,7 +16,7 @@ from trainshed.cli.workspace.shell import shell_target
 from trainshed.config import environment
 from trainshed.local import notebook as lab
 from trainshed.local.processes import check_port
-from trainshed.local.samples import samples_folder
+from trainshed.sample_files import samples_folder
 from trainshed.shell import shims
 from trainshed.shell.environment import ShellTarget, inner_environment, outer_environment
 

@@ -11,6 +11,7 @@ from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.options import format_option
 from trainshed.cli.toolkit.output import Column, say, show_list
 from trainshed.local import samples
+from trainshed.sample_files import samples_folder
 
 _COLUMNS = (Column("NAME", "name"), Column("RUNTIME", "runtime"), Column("SUMMARY", "summary"))
 
@@ -24,7 +25,7 @@ def list_(format: str | None) -> None:
     Example:
       trainshed samples list
     """
-    items = samples.catalogue(samples.samples_folder()).values()
+    items = samples.catalogue(samples_folder()).values()
     rows = [{"name": item.name, "runtime": item.runtime, "summary": item.summary} for item in items]
     show_list(rows, format=format, columns=_COLUMNS)
 
@@ -39,7 +40,7 @@ def copy(name: str, folder: Path) -> None:
     Example:
       trainshed samples copy taxi my-taxi
     """
-    sample = samples.find(samples.samples_folder(), name)
+    sample = samples.find(samples_folder(), name)
     samples.copy(sample, folder)
     say(f"Copied the sample {name} to {folder}. Its README.md says more. Next:\n")
     click.echo("\n".join([f"cd {shlex.quote(str(folder))}", *sample.next]))

@@ -385,6 +385,30 @@ declare namespace Api {
     time: string;
   }
 
+  /** A mirror of a public object. */
+  interface Mirror {
+    uri: string;
+    size: number | null;
+    builtIn: boolean;
+    updateTime: string | null;
+  }
+
+  /** The public object that a mirror is of. */
+  interface MirrorName {
+    uri: string;
+  }
+
+  /** A mirror to add. */
+  interface MirrorRequest {
+    uri: string;
+    source: string;
+  }
+
+  /** All mirrors. */
+  interface Mirrors {
+    mirrors: Mirror[];
+  }
+
   /** A model with what the ml v1 API has no field for. */
   interface ModelDetails {
     model: Model;

@@ -132,6 +132,20 @@ SIGNS = (
         "package in install_requires.",
     ),
     _sign(
+        "public data",
+        r"URL fetch failure on https://storage\.googleapis\.com/(?P<bucket>[\w.-]+)/\S*: 404",
+        "The trainer reads gs://{bucket}, which no project here has, and Google's storage did not give it.",
+        "Bring the data in: `trainshed buckets mb gs://{bucket}`, then `trainshed buckets cp -r FOLDER "
+        "gs://{bucket}`. The server's log says why Google's storage did not give it.",
+    ),
+    _sign(
+        "gs:// in TensorFlow 1",
+        r"libcurl code 60",
+        "The trainer opens gs:// in its own code, and TensorFlow 1 does not trust this server's certificate.",
+        "Pass the URI as an argument behind ` -- `, where it becomes a path if the bucket is the project's own. "
+        "Bring data of others in with `trainshed buckets mb` and `trainshed buckets cp`.",
+    ),
+    _sign(
         "bucket access",
         r"(?:403|Forbidden|PermissionDenied|PERMISSION_DENIED)\b.*?(?:gs://|/storage/v1/b/)",
         "The trainer may not use what it asked for in a bucket.",

@@ -145,7 +145,13 @@ class RunningServer:
     With an `environment`, it is a process of its own: variables may be read when a module is imported.
     """
 
-    defaults: Mapping[str, Any] = {"port": 0, "tls_port": 0, "gs_in_trainers": "trainshed", "sandbox": "none"}
+    defaults: Mapping[str, Any] = {
+        "port": 0,
+        "tls_port": 0,
+        "gs_in_trainers": "trainshed",
+        "sandbox": "none",
+        "public_data": False,  # no test asks for anything outside this machine
+    }
     crash_at = ""  #: the crash point of the next start, as `TRAINSHED_CRASH_AT` has it; its hits go to `hits`
 
     def __init__(
