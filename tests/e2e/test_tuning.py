@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import trainshed
+from trainshed.errors import FailedPreconditionError
 from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.submitter import Submitter
@@ -288,6 +290,42 @@ def test_a_command_goes_on_with_a_search_or_trains_with_its_best_values(
 
 def flag(trial: Mapping[str, Any], name: str) -> tuple[str, str]:
     return f"--{name}", trial["hyperparameters"][name]
+
+
+def test_the_python_client_searches_and_goes_on(
+    jobs: Submitter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = tmp_path / "trainer"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "task.py").write_text(TRAINER)
+    for name in ("TRAINSHED_URL", "TRAINSHED_TOKEN", "TRAINSHED_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TRAINSHED_HOME", str(jobs.server.home))
+    with trainshed.connect(project=PROJECT) as ty:
+        job = ty.jobs.tune(
+            "client",
+            space={"x": (0.0, 1.0), "kind": ["a b", "c"]},
+            maximize="score",
+            trials=2,
+            parallel=2,
+            package_path=package,
+            module_name="trainer.task",
+            runtime_version="python",
+            job_dir=f"gs://{jobs.bucket}/client",
+        )
+        job.watch()
+        assert "2 of 2 trials ended, best score" in capsys.readouterr().out
+        assert job.best is not None
+        assert job.best == job.trials[0]
+        assert job.best.value == -((float(job.best["x"]) - 0.3) ** 2)
+        assert {row["trial"] for row in job.trials.rows()} == {1, 2}
+        more = job.resume("client_more", trials=1).wait()
+        assert [trial.number for trial in more.trials] == [3]
+        with pytest.raises(FailedPreconditionError, match="exported no model"):
+            job.deploy_best("unmade")
+        with pytest.raises(FailedPreconditionError, match="has ended"):
+            more.search.add_trials(1)
 
 
 @pytest.mark.soak

@@ -21,7 +21,7 @@ from google.oauth2.credentials import Credentials
 import trainshed
 from trainshed.cli import main
 from trainshed.errors import InvalidArgumentError, NotFoundError
-from trainshed.sdk.studies import ParameterRange
+from trainshed.sdk.space import ParameterRange
 from trainshed.store.database import Database
 from trainshed.testing.processes.servers import Caller, RunningServer
 

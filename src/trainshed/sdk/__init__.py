@@ -7,6 +7,7 @@ from trainshed.sdk.predictions import Predictions
 from trainshed.sdk.records import Export, LogLine, Metrics, Point, Progress
 from trainshed.sdk.session import Trainshed, connect
 from trainshed.sdk.studies import AskedTrial, Studies, Study
+from trainshed.sdk.tuning import JobTrial, JobTrials, TuningSearch
 
 __all__ = [
     "AskedTrial",
@@ -14,6 +15,8 @@ __all__ = [
     "Buckets",
     "Export",
     "Job",
+    "JobTrial",
+    "JobTrials",
     "Jobs",
     "LogLine",
     "Metrics",
@@ -26,6 +29,7 @@ __all__ = [
     "Studies",
     "Study",
     "Trainshed",
+    "TuningSearch",
     "Version",
     "connect",
 ]

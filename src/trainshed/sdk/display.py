@@ -8,13 +8,14 @@ from html import escape
 from typing import Any, Protocol
 
 from trainshed.client.job_format import cores, duration, evaluated, facts, number, percent, size
+from trainshed.client.trial_format import COLUMNS, ended_count, search_facts, trial_row, watch_order
 
 _COLOURS = {"SUCCEEDED": "#188038", "FAILED": "#d93025", "CANCELLED": "#80868b", "RUNNING": "#1a73e8"}
 _PENDING_COLOUR = "#b06000"
 _FONT = "font-family:system-ui,sans-serif;font-size:13px;line-height:1.5"
 _TRACK = "background:rgba(127,127,127,.2);border-radius:3px;overflow:hidden"
 _MAX_BARS = 100  #: of one prediction; a longer vector is shown as text
-_MAX_ROWS = 20  #: predictions that are drawn; the rest is counted
+_MAX_ROWS = 20  #: predictions or trials that are drawn; the rest is counted
 
 
 class _Handle(Protocol):
@@ -81,6 +82,22 @@ def job_panel(status: Mapping[str, Any], *, link: str = "") -> str:
         parts.append(f'<div style="color:{_COLOURS["FAILED"]};white-space:pre-wrap">{escape(status["error"])}</div>')
     parts.append(_replicas(status["replicas"]))
     return f'<div class="trainshed-job" style="{_FONT};max-width:760px">{"".join(parts)}</div>'
+
+
+def search_panel(search: Mapping[str, Any], *, link: str = "") -> str:
+    """Return the panel of a tuning job: state, bar, the best value, trials that run and the best ones."""
+    state, name = str(search["state"]), escape(search["job"])
+    title = f'<a href="{escape(link, quote=True)}" target="_blank">{name}</a>' if link else name
+    ended = ended_count(search) / max(search["maxTrials"], 1)
+    parts = [f"<div><b>{title}</b> {_badge(state)}</div>", _bar(ended, percent(min(ended, 1.0)))]
+    parts += [_line(text) for text in (search_facts(search), search.get("waiting")) if text]
+    if search.get("error"):
+        parts.append(f'<div style="color:{_COLOURS["FAILED"]};white-space:pre-wrap">{escape(search["error"])}</div>')
+    ordered = watch_order(search)
+    parts.append(table([trial_row(trial) for trial in ordered[:_MAX_ROWS]], COLUMNS))
+    if len(ordered) > _MAX_ROWS:
+        parts.append(_line(f"and {len(ordered) - _MAX_ROWS:,} more"))
+    return f'<div class="trainshed-search" style="{_FONT};max-width:760px">{"".join(parts)}</div>'
 
 
 def message(text: str) -> str:

@@ -11,15 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import trainshed.sdk.display as display
+import trainshed.sdk.tuning as tuning
 from trainshed.client import job_reader, submission
 from trainshed.client.context import ClientContext, native_job_path
 from trainshed.client.job_format import facts
 from trainshed.client.staging import staging_bucket as ready_bucket
 from trainshed.client.transport import segment
+from trainshed.client.trial_format import search_facts
+from trainshed.client.tuning import chosen_trial, continued_job, next_name, search_of, trained_job, trial_exports
 from trainshed.domain.jobs.states import TERMINAL_STATES, JobState
 from trainshed.errors import DeadlineExceededError, FailedPreconditionError, InvalidArgumentError, TrainshedError
 from trainshed.sdk.models import Model, Models
 from trainshed.sdk.records import Export, LogLine, Metrics, Progress
+from trainshed.sdk.space import ParameterRange
 
 _LINE_INTERVAL_S = 10.0  #: between two lines outside a notebook
 _POLL_INTERVAL_S = 0.5
@@ -79,6 +83,35 @@ class Jobs:
             submission.upload(self._context, names)
         submission.create_job(self._context, body)
         return Job(self._context, job_id)
+
+    def tune(  # the bounds of a search are optional keywords, and those of `submit` follow
+        self,
+        name: str | None = None,
+        *,
+        space: Mapping[str, ParameterRange],
+        maximize: str | None = None,
+        minimize: str | None = None,
+        trials: int = 20,
+        parallel: int = 1,
+        early_stopping: bool = True,
+        max_failed: int | None = None,
+        algorithm: str = "bayesian",
+        **submit: Any,
+    ) -> Job:
+        """Search for good values of a trainer's arguments: run it `trials` times, `parallel` at a time.
+
+        A parameter in `space` is (low, high), of whole numbers if both are ints, (low, high, "log") for a scale, or a
+        list of texts or numbers. `maximize` or `minimize` names the metric that the trainer reports. `algorithm` is
+        bayesian, random or grid. All other arguments are those of `submit`.
+        """
+        limits = tuning.bounds(
+            trials=trials, parallel=parallel, early_stopping=early_stopping, max_failed=max_failed, algorithm=algorithm
+        )
+        spec = tuning.hyperparameters(space, maximize=maximize, minimize=minimize, **limits)
+        config = submit.pop("config", None)
+        job_config = submission.read_config(Path(config)) if isinstance(config, str | Path) else dict(config or {})
+        training = dict(job_config.get("trainingInput") or {}) | {"hyperparameters": spec}
+        return self.submit(name, config=job_config | {"trainingInput": training}, **submit)
 
     def get(self, name: str) -> Job:
         """Return an existing job. Raises `NotFoundError` if there is none of this name."""
@@ -144,6 +177,55 @@ class Job:
         """Return the metrics so far, by name, at most `points` of each. `metrics().frame()` is a pandas frame."""
         return Metrics.read(job_reader.stats(self._context, self.name, points))
 
+    @property
+    def search(self) -> tuning.TuningSearch:
+        """The search of a tuning job, to be steered while it runs."""
+        return tuning.TuningSearch(self._context, self.name)
+
+    @property
+    def trials(self) -> tuning.JobTrials:
+        """The trials of a tuning job, the best first. Raises `FailedPreconditionError` if it is none."""
+        return tuning.JobTrials.read(search_of(self._context, self.name))
+
+    @property
+    def best(self) -> tuning.JobTrial | None:
+        """The trial with the best final value. None if there is none yet."""
+        search = search_of(self._context, self.name)
+        return None if search["best"] is None else tuning.JobTrial.read(chosen_trial(search, None))
+
+    def resume(
+        self,
+        name: str | None = None,
+        *,
+        trials: int,
+        parallel: int | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> Job:
+        """Go on with the search of this tuning job, which has ended, in a new job with more trials.
+
+        `config` is a Job as in the API whose fields come before those of this one.
+        """
+        body = continued_job(
+            self._body(), name or next_name(self.name), max_trials=trials, parallel=parallel, config=config
+        )
+        submission.create_job(self._context, body)
+        return Job(self._context, body["jobId"])
+
+    def train_best(self, name: str | None = None, *, trial: int | None = None) -> Job:
+        """Submit a normal job with the values of the best trial of this tuning job, or of another one."""
+        chosen = chosen_trial(search_of(self._context, self.name), trial)
+        body = trained_job(self._body(), name or next_name(self.name), values=chosen["hyperparameters"])
+        submission.create_job(self._context, body)
+        return Job(self._context, body["jobId"])
+
+    def deploy_best(self, model: str, *, trial: int | None = None, version: str | None = None) -> Model:
+        """Deploy the newest export of the best trial of this tuning job, or of another one, as a version of a model."""
+        number = chosen_trial(search_of(self._context, self.name), trial)["trial"]
+        export = trial_exports(self._context, self.name, number)[0]
+        return Models(self._context).deploy(
+            model, export["uri"], version=version, runtime_version=export["runtime"] or None
+        )
+
     def watch(self, *, check: bool = True) -> None:
         """Show the job until it ends: a live view in a notebook, otherwise lines. An interrupt leaves the job running.
 
@@ -152,8 +234,12 @@ class Job:
         live = display.Live()
         interval_s = job_reader.PROGRESS_INTERVAL_S if display.in_notebook() else _LINE_INTERVAL_S
         status: dict[str, Any] = {}
-        for status in job_reader.progress_updates(self._context, self.name, interval_s):
-            live.show(display.job_panel(status, link=self.console_url), _line(status))
+        if job_reader.tunes(self._context, self.name):
+            for status in job_reader.trial_updates(self._context, self.name, interval_s):
+                live.show(display.search_panel(status, link=self.console_url), _search_line(status))
+        else:
+            for status in job_reader.progress_updates(self._context, self.name, interval_s):
+                live.show(display.job_panel(status, link=self.console_url), _line(status))
         if check:
             self._check_succeeded(status["state"], status["error"])
 
@@ -205,6 +291,8 @@ class Job:
 
     def _repr_html_(self) -> str | None:
         try:
+            if job_reader.tunes(self._context, self.name):
+                return display.search_panel(search_of(self._context, self.name), link=self.console_url)
             status = self._context.client.call("GET", f"{native_job_path(self._context, self.name)}/progress")
         except TrainshedError:
             return None  # the notebook then shows the name; a display must not raise
@@ -235,6 +323,11 @@ def _check(training: Mapping[str, Any]) -> None:
         )
     if not training.get("pythonModule"):
         raise InvalidArgumentError("A job needs a module to run. Give module_name, such as trainer.task.")
+
+
+def _search_line(search: Mapping[str, Any]) -> str:
+    """Format a status line: search_1  RUNNING  5 of 20 trials ended, 2 run, best accuracy 0.931 (trial 3)"""
+    return "  ".join(part for part in (search["job"], search["state"], search_facts(search), search["waiting"]) if part)
 
 
 def _line(status: Mapping[str, Any]) -> str:

@@ -12,15 +12,10 @@ from trainshed.client.context import ClientContext
 from trainshed.client.submission import REGION
 from trainshed.client.transport import segment
 from trainshed.errors import CannotProceedError, InvalidArgumentError
+from trainshed.sdk.space import ParameterRange, algorithm_word, read_range
 
 if TYPE_CHECKING:
     import pandas
-
-#: how a parameter is written: (low, high), (low, high, "log"), or a list of texts or numbers
-ParameterRange = tuple[float, float] | tuple[float, float, str] | Sequence[str] | Sequence[float]
-
-_SCALES = {"linear": "UNIT_LINEAR_SCALE", "log": "UNIT_LOG_SCALE", "reverse log": "UNIT_REVERSE_LOG_SCALE"}
-_ALGORITHMS = {"bayesian": "ALGORITHM_UNSPECIFIED", "random": "RANDOM_SEARCH", "grid": "GRID_SEARCH"}
 
 
 class Studies:
@@ -45,13 +40,11 @@ class Studies:
         list of texts or numbers. `maximize` and `minimize` name metrics; without any, `objective` is maximized.
         `config` is a StudyConfig as in the API, for fields without an argument.
         """
-        if algorithm not in _ALGORITHMS:
-            raise InvalidArgumentError(f"The algorithm is one of {', '.join(_ALGORITHMS)}; {algorithm!r} is not.")
         goals = [("MAXIMIZE", name) for name in _names(maximize)] + [("MINIMIZE", name) for name in _names(minimize)]
         body = {
             "metrics": [{"metric": metric, "goal": goal} for goal, metric in goals or [("MAXIMIZE", "objective")]],
             "parameters": [_parameter(parameter, values) for parameter, values in space.items()],
-            "algorithm": _ALGORITHMS[algorithm],
+            "algorithm": algorithm_word(algorithm),
             **(config or {}),
         }
         path = self._context.ml(f"locations/{REGION}/studies?studyId={segment(name)}")
@@ -178,18 +171,14 @@ def _names(given: str | Sequence[str]) -> list[str]:
 
 
 def _parameter(name: str, values: ParameterRange) -> dict[str, Any]:
-    body: dict[str, Any] = {"parameter": name}
-    if isinstance(values, tuple) and len(values) in (2, 3):
-        low, high, *scale = values
-        if scale and scale[0] not in _SCALES:
-            raise InvalidArgumentError(f"The scale of {name!r} is one of {', '.join(_SCALES)}; {scale[0]!r} is not.")
-        whole = isinstance(low, int) and isinstance(high, int)
-        spec = {"minValue": low, "maxValue": high}
-        body |= {"type": "INTEGER", "integerValueSpec": spec} if whole else {"type": "DOUBLE", "doubleValueSpec": spec}
-        return body | ({"scaleType": _SCALES[str(scale[0])]} if scale else {})
-    if all(isinstance(value, str) for value in values):
-        return body | {"type": "CATEGORICAL", "categoricalValueSpec": {"values": list(values)}}
-    return body | {"type": "DISCRETE", "discreteValueSpec": {"values": list(values)}}
+    read = read_range(name, values)
+    body: dict[str, Any] = {"parameter": name, "type": read.kind}
+    if read.bounds is not None:
+        spec = {"minValue": read.bounds[0], "maxValue": read.bounds[1]}
+        body["integerValueSpec" if read.kind == "INTEGER" else "doubleValueSpec"] = spec
+        return body | ({"scaleType": read.scale} if read.scale else {})
+    values_spec = "categoricalValueSpec" if read.kind == "CATEGORICAL" else "discreteValueSpec"
+    return body | {values_spec: {"values": list(read.values)}}
 
 
 def _value(value: Any) -> dict[str, Any]:
