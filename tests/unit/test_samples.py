@@ -7,9 +7,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from trainshed.cli.commands import main
+from trainshed.domain.tuning.hyperparameters import HYPERPARAMETERS, Tuning, check_hyperparameters
 from trainshed.errors import AlreadyExistsError, NotFoundError
 from trainshed.local import samples
 from trainshed.runtimes.catalogue import CATALOGUE
@@ -81,3 +83,14 @@ def test_the_label_of_the_taxi_data_is_there_in_both_kinds() -> None:
         assert len(lines) == rows + 1
         assert lines[0].startswith("tip,trip_miles,trip_seconds,fare,")
         assert {line[:2] for line in lines[1:]} == {"0,", "1,"}
+
+
+def test_searches_of_samples_tune_arguments_that_their_trainers_have() -> None:
+    found = sorted(SAMPLES.glob("*/hptuning_config.yaml")) + sorted(SAMPLES.glob("*/config/hptuning_config.yaml"))
+    assert [path.relative_to(SAMPLES).parts[0] for path in found] == ["digits", "iris", "mnist_async"]
+    for path in found:
+        spec = yaml.safe_load(path.read_text())["trainingInput"]["hyperparameters"]
+        tuning = Tuning.parse(check_hyperparameters(HYPERPARAMETERS(spec, "hyperparameters")))
+        trainer = (SAMPLES / path.relative_to(SAMPLES).parts[0] / "trainer" / "task.py").read_text()
+        assert f'"{tuning.tag}"' in trainer
+        assert [each.name for each in tuning.space.parameters if f'"--{each.name}"' not in trainer] == []

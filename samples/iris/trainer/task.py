@@ -23,10 +23,15 @@ def arguments():
     parser.add_argument("--test_file", required=True, help="CSV file to measure with; in --bucket, if that is given")
     parser.add_argument("--bucket", help="the bucket that holds the files, such as my-bucket or gs://my-bucket")
     parser.add_argument("--project", help="the project of the bucket; shown in the log")
-    parser.add_argument("--outdir", required=True, help="where summaries and the exported model go")
+    parser.add_argument("--outdir", help="where summaries and the exported model go; else the job's folder")
     parser.add_argument("--train_steps", type=int, default=1000)
+    parser.add_argument("--learning_rate", type=float, default=0.01)
     parser.add_argument("--job-dir", help="given by the service to every trainer")
-    return parser.parse_args()
+    args = parser.parse_args()
+    args.outdir = args.outdir or args.job_dir
+    if args.outdir is None:
+        parser.error("say where the output goes, with --outdir or --job-dir")
+    return args
 
 
 def location(file, bucket):
@@ -43,9 +48,9 @@ def evaluate(net, inputs, kinds):
     return float(loss), float(tf.reduce_mean(tf.cast(right, tf.float32)))
 
 
-def train(net, inputs, kinds, steps, writer):
+def train(net, inputs, kinds, steps, rate, writer):
     """Adam on small batches; a line of progress now and then."""
-    adam = Adam(net.trainable_variables)
+    adam = Adam(net.trainable_variables, rate)
 
     @tf.function
     def learn(x, y):
@@ -71,7 +76,7 @@ def train(net, inputs, kinds, steps, writer):
 class Adam:
     """The optimizer, small enough to need no framework on top of TensorFlow."""
 
-    def __init__(self, variables, rate=0.01, fast=0.9, slow=0.999):
+    def __init__(self, variables, rate, fast=0.9, slow=0.999):
         self.variables, self.rate, self.fast, self.slow = list(variables), rate, fast, slow
         self.count = tf.Variable(0.0)
         self.first = [tf.Variable(tf.zeros_like(v)) for v in self.variables]
@@ -95,7 +100,7 @@ def main():
     logging.info("TensorFlow %s, %d flowers to learn from", tf.__version__, len(inputs))
     net = IrisNet(inputs)
     writer = tf.compat.v2.summary.create_file_writer(args.outdir)
-    train(net, inputs, kinds, args.train_steps, writer)
+    train(net, inputs, kinds, args.train_steps, args.learning_rate, writer)
 
     loss, accuracy = evaluate(net, *read(test_file))
     with writer.as_default():
