@@ -146,6 +146,8 @@ def test_gradients_are_tensorflow_s() -> None:
         (("model.lgb",), "", ("lightgbm",)),
         (("model.txt",), "LIGHTGBM", ("lightgbm",)),
         (("model.cbm",), "", ("catboost",)),
+        (("digits.pt2",), "", ("pytorch",)),
+        (("model.pt", "torch_model.json"), "PYTORCH", ("pytorch",)),
         (("model.pkl",), "CATBOOST", ("catboost",)),
         (("model.joblib",), "", ("",)),  # only loading it tells
         (("model.pkl",), "SCIKIT_LEARN", ("sklearn",)),
@@ -167,6 +169,7 @@ def test_what_may_serve_a_model(names: tuple[str, ...], framework: str, expected
         (("1794/saved_model.pb",), "TENSORFLOW", "but there is one in gs://b/m/1794."),
         (("readme.txt",), "", "There is no model in gs://b/m"),
         (("model.txt",), "", "There is no model in gs://b/m"),
+        (("checkpoint.pt",), "", "There is no model in gs://b/m"),
         (("net.onnx", "model.cbm"), "", "Multiple model files are found in gs://b/m: model.cbm, net.onnx"),
         (("model.bst",), "ONNX", "There is no model in gs://b/m"),
     ],

@@ -367,7 +367,7 @@ class TestVersions:
             ({"machineType": "enormous"}, "version.machine_type"),
             ({"acceleratorConfig": {"count": "1", "type": "NVIDIA_TESLA_T4"}}, "version.accelerator_config"),
             ({"serviceAccount": "a@b.c"}, "version.service_account"),
-            ({"framework": "PYTORCH"}, "version.framework"),
+            ({"framework": "JAX"}, "version.framework"),
             ({"predictionClass": "p.P"}, "version.package_uris"),
             ({"predictionClass": "p", "packageUris": ["gs://mine/code/p-1.0.tar.gz"]}, "version.prediction_class"),
             (

@@ -107,15 +107,17 @@ FRAMEWORKS = {
     "onnx": "ONNX",
     "lightgbm": "LIGHTGBM",
     "catboost": "CATBOOST",
+    "pytorch": "PYTORCH",
 }
 SAVED_MODELS = ("saved_model.pb", "saved_model.pbtxt")
-_SAVED_MODEL, _KERAS, _ONNX, _XGBOOST, _LIGHTGBM, _CATBOOST, _PICKLE = (
+_SAVED_MODEL, _KERAS, _ONNX, _XGBOOST, _LIGHTGBM, _CATBOOST, _PYTORCH, _PICKLE = (
     ("openvino", "tensorflow"),
     ("keras",),
     ("openvino_onnx", "onnxruntime"),
     ("xgboost",),
     ("lightgbm",),
     ("catboost",),
+    ("pytorch",),
     ("",),
 )
 #: the loaders of each kind of model, best first, by the names of its files. A pickle's loader is known to its host.
@@ -124,12 +126,13 @@ _FILES = {
     "model.bst": _XGBOOST,
     "model.lgb": _LIGHTGBM,
     "model.cbm": _CATBOOST,
+    "model.pt": _PYTORCH,
     "model.joblib": _PICKLE,
     "model.pkl": _PICKLE,
 }
-_SUFFIXES = {".keras": _KERAS, ".h5": _KERAS, ".hdf5": _KERAS, ".onnx": _ONNX}
+_SUFFIXES = {".keras": _KERAS, ".h5": _KERAS, ".hdf5": _KERAS, ".onnx": _ONNX, ".pt2": _PYTORCH}
 #: the kinds of a framework that needs one of their files
-_KINDS_OF_FRAMEWORK = {"TENSORFLOW": (_SAVED_MODEL, _KERAS), "ONNX": (_ONNX,)}
+_KINDS_OF_FRAMEWORK = {"TENSORFLOW": (_SAVED_MODEL, _KERAS), "ONNX": (_ONNX,), "PYTORCH": (_PYTORCH,)}
 #: those whose models may be pickled; their loaders say what they miss
 _PICKLED = {"SCIKIT_LEARN": ("sklearn",), "XGBOOST": _XGBOOST, "LIGHTGBM": _LIGHTGBM, "CATBOOST": _CATBOOST}
 _WITHOUT_GRADIENTS = ("openvino", "openvino_onnx")
@@ -175,6 +178,7 @@ def _no_model_message(names: Collection[str], where: str) -> str:
     if subfolders:
         return f"There is no SavedModel in {where} itself, but there is one in {where.rstrip('/')}/{subfolders[-1]}."
     return (
-        f"There is no model in {where}: it has none of saved_model.pb, a .keras, .h5 or .onnx file, model.joblib, "
-        f"model.pkl, model.bst, model.lgb and model.cbm. A custom prediction routine needs a prediction class."
+        f"There is no model in {where}: it has none of saved_model.pb, a .keras, .h5, .onnx or .pt2 file, "
+        f"model.joblib, model.pkl, model.bst, model.lgb, model.cbm and model.pt. A custom prediction routine needs a "
+        f"prediction class."
     )

@@ -166,8 +166,10 @@ class RuntimeRequest:
     note: str = ""
 
 
-def serving_runtime(runtime_version: str, python_version: str) -> RuntimeRequest:
+def serving_runtime(runtime_version: str, python_version: str, framework: str = "") -> RuntimeRequest:
     """The runtime to serve a version with. Hosts need a current Python: runtimes 1.x can train but not serve.
+
+    A version that names PyTorch and no runtime is served by that of PyTorch.
 
     Raises `InvalidArgumentError` for the runtime without a framework.
     """
@@ -176,6 +178,8 @@ def serving_runtime(runtime_version: str, python_version: str) -> RuntimeRequest
             "The runtime python holds no framework, and hosts need what the others hold. Leave this field out.",
             field="version.runtime_version",
         )
+    if not runtime_version and framework == "PYTORCH":
+        return RuntimeRequest(runtime_version="torch", python_version=python_version)
     if not re.fullmatch(r"[01]\.[0-9]{1,3}", runtime_version):
         return RuntimeRequest(runtime_version=runtime_version, python_version=python_version)
     return RuntimeRequest(

@@ -31,6 +31,7 @@ LOG = logging.getLogger("trainshed.engines.local.hosts")
 
 MODULE = "trainshed_serving"
 TENSORFLOW_LOADERS = ("tensorflow", "keras")  #: loaders that import TensorFlow
+_WARM_LOADERS = (*TENSORFLOW_LOADERS, "pytorch")  #: those that a warm process saves an import
 _PRIVATE_FOLDER = ".private"  #: what hosts have of their own in a sandbox; no project can have this name
 _SOCKET_PATH_MAX_BYTES = 100  #: the kernel's limit is 107
 
@@ -145,7 +146,7 @@ class LocalHostEngine(HostProcessEngine):
 
     def _fork(self, spec: HostSpec, spec_file: Path, log: Path, cell: Mapping[str, Any] | None) -> ProcessHandle | None:
         """Fork a host from a warm process. Returns None if there is none, or the host may need other modules."""
-        if self._warm is None or spec.site or spec.loader not in TENSORFLOW_LOADERS:
+        if self._warm is None or spec.site or spec.loader not in _WARM_LOADERS:
             return None
         os.close(os.open(log, os.O_APPEND | SAFE_WRITE_FLAGS, 0o600))  # the reaper fails on a log it can't write
         arguments = (MODULE, "host", str(spec_file))

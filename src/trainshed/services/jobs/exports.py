@@ -21,6 +21,7 @@ _FRAMEWORKS = {
     "xgboost": "XGBOOST",
     "lightgbm": "LIGHTGBM",
     "catboost": "CATBOOST",
+    "pytorch": "PYTORCH",
 }
 _MAX_EXPORTS = 200
 _WEIGHTS = (".weights.h5", "_weights.h5")  #: weights without their model
@@ -63,5 +64,5 @@ def _body(folder: ModelFolder, job: Job) -> dict[str, Any]:
         "uri": f"gs://{'/'.join(folder.parts)}/",
         "time": rfc3339(folder.time_us),
         "framework": _FRAMEWORKS.get(loader, ""),  # the framework of a pickle is unknown until it is loaded
-        "runtime": job.runtime if job.runtime[:1].isdigit() else "",
+        "runtime": "" if job.runtime == "python" else job.runtime,
     }

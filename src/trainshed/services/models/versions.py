@@ -243,7 +243,11 @@ class Versions:
             self._checks.registries.check(request.body["container"]["image"], field="version.container.image")
             engine = self._checks.placement.choose_for_hosts(labels, HOSTED_CONTAINER)
             return VersionDetails(runtime="", engine=engine, notes=request.notes)
-        runtime_request = serving_runtime(request.body.get("runtimeVersion", ""), request.body.get("pythonVersion", ""))
+        runtime_request = serving_runtime(
+            request.body.get("runtimeVersion", ""),
+            request.body.get("pythonVersion", ""),
+            request.body.get("framework", ""),
+        )
         try:
             choice = self._checks.runtimes.resolve(
                 runtime_request.runtime_version, runtime_request.python_version, what="version"

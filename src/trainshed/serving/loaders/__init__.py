@@ -22,6 +22,7 @@ LOADERS = (
     "xgboost",
     "lightgbm",
     "catboost",
+    "pytorch",
     "custom",
 )
 
@@ -33,12 +34,13 @@ _FILES = {
     "model.bst": "xgboost",
     "model.lgb": "lightgbm",
     "model.cbm": "catboost",
+    "model.pt": "pytorch",
     "model.joblib": "sklearn",
     "model.pkl": "sklearn",
 }
 
 #: for files of any name, if no file above is there
-_SUFFIXES = {".keras": "keras", ".h5": "keras", ".hdf5": "keras", ".onnx": "onnxruntime"}
+_SUFFIXES = {".keras": "keras", ".h5": "keras", ".hdf5": "keras", ".onnx": "onnxruntime", ".pt2": "pytorch"}
 
 
 def detect(model_dir: Path) -> str:

@@ -28,8 +28,8 @@ def load(spec: ServingSpec) -> CustomModel:
     if not name:
         raise LoaderError(
             "The model's files are of no known framework and no prediction class is given. "
-            "Save the model as saved_model.pb, model.onnx, model.joblib, model.pkl, model.bst, model.lgb or model.cbm, "
-            "or name a class with --prediction-class."
+            "Save the model as saved_model.pb, model.onnx, model.joblib, model.pkl, model.bst, model.lgb, model.cbm, "
+            "model.pt2 or model.pt, or name a class with --prediction-class."
         )
     if spec.site and spec.site not in sys.path:
         sys.path.insert(0, spec.site)
