@@ -116,7 +116,7 @@ def test_a_continued_search_is_one_and_can_go_on(open_console: Open) -> None:
     expect(page.get_by_test_id("clone-raw")).to_have_value(re.compile('"resumePreviousJobId": "second"'))
 
 
-def test_a_running_trial_is_live_and_can_be_stopped(open_console: Open, server: RunningServer) -> None:
+def test_a_running_trial_can_be_stopped_and_the_search_steered(open_console: Open, server: RunningServer) -> None:
     """The answer is that of a job that runs; what the page does with it is its own."""
     page = open_console(PROJECT, "/jobs")
     stopped: list[str] = []
@@ -131,6 +131,13 @@ def test_a_running_trial_is_live_and_can_be_stopped(open_console: Open, server: 
         stopped.append(route.request.url)
         route.fulfill(json={})
 
+    sent: list[Any] = []
+
+    def steer(route: Route) -> None:
+        sent.append((route.request.url.rpartition(":")[2], route.request.post_data_json))
+        route.fulfill(json={})
+
+    page.route("**/jobs/first:*", steer)
     page.route("**/jobs/first/search", running)
     page.route("**/trials/30:stop", stop)
     page.goto(f"{server.url}/#/p/{PROJECT}/jobs/first")
@@ -140,6 +147,21 @@ def test_a_running_trial_is_live_and_can_be_stopped(open_console: Open, server: 
     page.get_by_test_id("confirm-yes").click()
     expect(row).to_contain_text("Stopping")
     assert len(stopped) == 1
+    page.get_by_test_id("search-change").click()
+    page.get_by_test_id("change-trials").fill("50")
+    page.get_by_test_id("change-go").click()
+    page.get_by_test_id("search-try").click()
+    window = page.get_by_test_id("dialog")
+    window.get_by_label("optimizer").select_option("adam")
+    window.get_by_label("units").fill("64")
+    page.get_by_test_id("try-go").click()
+    page.get_by_test_id("search-finish").click()
+    page.get_by_test_id("confirm-yes").click()
+    expect(page.get_by_test_id("toast").last).to_contain_text("comes to its end")
+    assert sent[0] == ("changeSearch", {"maxTrials": 50, "maxParallelTrials": 4})
+    point = sent[1][1]["hyperparameters"]
+    assert (sent[1][0], point["units"], point["optimizer"]) == ("tryPoint", 64, "adam")
+    assert sent[2][0] == "finishSearch"
 
 
 def test_studies_are_listed_and_one_with_two_metrics_has_a_front(open_console: Open, server: RunningServer) -> None:

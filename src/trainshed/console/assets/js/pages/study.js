@@ -46,6 +46,7 @@ class StudyPage {
       path: this.path,
       place: { get: (key) => this.query[key] ?? "", set: (values) => this.#set(values) },
       actions: (trial) => this.#actions(trial),
+      buttons: () => [],
       commands: (search) => this.#head(search.table),
       empty: {
         title: "No trial has been asked for yet",

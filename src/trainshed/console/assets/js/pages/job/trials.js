@@ -10,6 +10,7 @@ import { commandBox } from "../search/headline.js";
 import { SearchView } from "../search/view.js";
 import { cloneDialog } from "./clone.js";
 import { hasEnded, placeOf } from "./jobinfo.js";
+import { steeringButtons } from "./steering.js";
 
 /** @typedef {import("../search/search.js").Search} Search */
 
@@ -52,12 +53,19 @@ class Trials {
       path: path`/trainshed/v1/projects/${ctx.project}/jobs/${place.name}/search`,
       place,
       actions: (trial, search) => this.#actions(trial, search),
+      buttons: (search) => steeringButtons(search, this.#steered()),
       commands: (search) => this.#commands(search),
       empty: {
         title: "No trial has started yet",
         text: "Trials wait in the queue as jobs of their own. They appear here as soon as their values are chosen.",
       },
     });
+  }
+
+  /** @returns {import("./steering.js").Steered} */
+  #steered() {
+    const job = path`/trainshed/v1/projects/${this.ctx.project}/jobs/${this.place.name}`;
+    return { path: job, refresh: () => this.view.refresh() };
   }
 
   /** @param {Api.SearchTrial} trial @param {Search} search */
@@ -111,14 +119,24 @@ class Trials {
       "section",
       { class: "card search-section", "aria-label": "The same by command" },
       h("h2", { class: "search-head" }, "The same by command", search.table.ended ? go : null),
-      commandBox("All trials, best first", `trainshed jobs describe ${name} --summarize`),
-      search.best < 0
-        ? null
-        : commandBox(
-            "The log of the best trial",
-            `trainshed jobs stream-logs ${name} --trial ${search.trials[search.best].trial}`,
-          ),
+      commandBox("All trials, best first", `trainshed tuning trials ${name}`),
+      ...this.#moreCommands(search),
     );
+  }
+
+  /** @param {Search} search */
+  #moreCommands(search) {
+    const { name } = this.place;
+    const { ended } = search.table;
+    const best = search.trials[search.best];
+    return [
+      best && commandBox("The log of the best trial", `trainshed jobs stream-logs ${name} --trial ${best.trial}`),
+      best && commandBox("A normal job with its values", `trainshed tuning train ${name}`),
+      best &&
+        commandBox("A version of a model from what it exported", `trainshed tuning promote ${name} --model MODEL`),
+      ended && commandBox("Go on with the search", `trainshed tuning continue ${name} --max-trials ${MORE}`),
+      ended || commandBox("More trials", `trainshed tuning update ${name} --add-trials 10`),
+    ].filter((box) => box instanceof Node);
   }
 }
 

@@ -12,6 +12,7 @@ export class Headline {
   /** @param {import("./selection.js").Selection} selection */
   constructor(selection) {
     this.selection = selection;
+    this.buttons = h("div", { class: "button-row search-buttons" });
     this.best = h("div", { class: "search-best", dataset: { testid: "search-best" } });
     this.values = h("dl", { class: "search-values" });
     this.bar = progressBar({ fraction: null });
@@ -19,7 +20,7 @@ export class Headline {
     this.node = h(
       "section",
       { class: "card search-headline", "aria-label": "Result so far" },
-      h("div", { class: "search-result" }, this.best, this.values),
+      h("div", { class: "search-result" }, this.best, this.values, this.buttons),
       h("div", { class: "search-progress" }, this.bar, this.counts),
     );
     this.shown = "";
@@ -28,6 +29,7 @@ export class Headline {
   /** @param {Search} search */
   update(search) {
     this.#progress(search);
+    this.buttons.hidden = search.table.ended;
     const sign = JSON.stringify([search.table.optimal, search.best, search.trials[search.best]]);
     if (sign === this.shown) return;
     this.shown = sign;

@@ -27,6 +27,7 @@ export class Parallel extends Plot {
     this.drag = /** @type {Drag | null} */ (null);
     this.frame = h("div", { class: "plot-scroll" }, this.node);
     this.axis = 0; // that the keyboard changes
+    this.stage.classList.add("plot-dragged");
     this.stage.setAttribute(
       "aria-label",
       "Parallel coordinates. Left and right go from axis to axis, up and down move the lower end of its range, with " +

@@ -30,6 +30,7 @@ const MANY = 300; // trials
  * @property {string} path of the answer with the trials
  * @property {{get: (key: string) => string, set: (values: Record<string, string>) => void}} place
  * @property {import("./trialcard.js").Actions} actions of a trial
+ * @property {(search: () => Search) => Node[]} buttons of a search that has not ended, made once
  * @property {(search: Search) => Node | null} commands of the search
  * @property {{title: string, text: string}} empty what to say before the first trial
  */
@@ -42,7 +43,9 @@ export class SearchView {
     const selection = this.selection;
     this.search = /** @type {Search | null} */ (null);
     this.answer = "";
+    this.commanded = ""; // what the commands were made for
     this.headline = new Headline(selection);
+    this.headline.buttons.append(...source.buttons(() => /** @type {Search} */ (this.search)));
     this.card = new TrialCard(selection, source.actions);
     this.parallel = new Parallel(selection);
     this.plots = { history: new History(selection), curves: new Curves(selection), timeline: new Timeline(selection) };
@@ -90,7 +93,9 @@ export class SearchView {
     const search = new Search(table);
     const first = this.search === null || this.search.size === 0;
     this.search = search;
-    replace(this.commands, this.source.commands(search));
+    const sign = JSON.stringify([table.state, table.ended, search.best]);
+    if (sign !== this.commanded) replace(this.commands, this.source.commands(search));
+    this.commanded = sign;
     if (search.size === 0) {
       replace(this.content, this.headline.node, emptyState(this.source.empty), this.commands);
     } else if (first) replace(this.content, this.#layout(search));
