@@ -12,6 +12,7 @@ from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training, check_training
+from trainshed.domain.tuning.hyperparameters import HYPERPARAMETERS, Tuning
 from trainshed.domain.tuning.plan import Become, CancelTrials, StartTrials, StopTrials, Wait, nearest_tag, plan
 from trainshed.domain.tuning.steering import OwnPoint, Steering
 from trainshed.domain.tuning.trial import MAX_MEASUREMENTS, Trial, TrialMeasurement, TrialOutcome, best_first, thinned
@@ -260,6 +261,14 @@ class TestTrials:
         assert job.training.containers["master"].args == ("m", "--x", "1")
         assert job.training.containers["worker"].args == ("--x", "1")
         assert job.training.containers["ps"].args == ("--x", "1")
+
+
+def test_bounds_may_be_texts_with_exponents() -> None:
+    """YAML reads `1e-4`, without a dot, as a text, and gcloud sends it so."""
+    rate = {"parameterName": "x", "type": "DOUBLE", "minValue": "1e-4", "maxValue": "1E+1"}
+    spec = HYPERPARAMETERS({"params": [rate]}, "hyperparameters")
+    [parameter] = Tuning.parse(spec).space.parameters
+    assert (parameter.minimum, parameter.maximum) == (0.0001, 10.0)
 
 
 def test_a_search_follows_what_people_change() -> None:
