@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from pathlib import Path
 
 from trainshed.engines.shipping import ship
@@ -115,6 +116,9 @@ def serve(connection, behaviour, spec):
 """
 
 
+_SHIPPING = threading.Lock()
+
+
 def ship_scripted(to: Path) -> Path:
     """Return the shipped code with scripted hosts.
 
@@ -122,7 +126,8 @@ def ship_scripted(to: Path) -> Path:
     """
     real = ship(to / "real")
     folder = to / f"scripted-{os.getpid()}"
-    if not folder.exists():
-        shutil.copytree(real, folder)
-        (folder / "trainshed_serving" / "main.py").write_text(_MAIN)
+    with _SHIPPING:  # hosts of several versions start at once
+        if not folder.exists():
+            shutil.copytree(real, folder)
+            (folder / "trainshed_serving" / "main.py").write_text(_MAIN)
     return folder
