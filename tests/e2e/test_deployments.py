@@ -115,6 +115,34 @@ def test_a_version_sleeps_and_the_next_request_wakes_it(sleepy_server: RunningSe
     eventually(lambda: deployer.details("sleeper")["hosts"], lambda hosts: hosts == [])
 
 
+def test_a_version_under_load_gets_another_host(deployer: Deployer) -> None:
+    answer = "__import__('time').sleep(0.05) or instances"
+    deployer.deploy_routine("wide", answer=f"return {answer}", autoScaling={"minNodes": 1, "maxNodes": 2})
+    over = threading.Event()
+    answers: list[tuple[int, Any]] = []
+
+    def ask() -> None:
+        while not over.is_set():
+            answers.append(deployer.ask("wide", 21))
+
+    with ThreadPoolExecutor(24) as pool:
+        try:
+            asking = [pool.submit(ask) for _ in range(24)]  # three times what makes another host wanted
+            states = eventually(
+                lambda: [host["state"] for host in deployer.details("wide")["hosts"]],
+                lambda states: states == ["READY", "READY"],
+            )
+            scaling = deployer.details("wide")["scaling"]
+        finally:
+            over.set()
+    for done in asking:
+        done.result()
+    assert len(states) == scaling["hosts"] == 2
+    assert scaling["inFlight"] > 0
+    assert [answer for answer in answers if answer != (200, {"predictions": [21]})] == []
+    deployer.finish(deployer.delete("wide"))
+
+
 @pytest.mark.fault("F51", "F52")
 def test_creating_and_deleting_under_load_fails_no_request(deployer: Deployer, exported: Path) -> None:
     uri = deployer.upload_folder(exported / "dense", "busy")

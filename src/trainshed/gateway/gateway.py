@@ -361,6 +361,10 @@ class PredictionGateway:
             sleep(_DRAIN_POLL_INTERVAL_S)
         return True
 
+    def load(self, keys: Collection[str]) -> int:
+        """See `Traffic`."""
+        return self._hosts.load(keys)
+
     def last_used_us(self, project: str, model: str, version: str) -> int:
         return self.metrics.last_used_us(project, model, version)
 

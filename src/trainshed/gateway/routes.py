@@ -143,5 +143,8 @@ class Traffic(Protocol):
         Callers withdraw the hosts from the routes first. Requests routed before that count; none come after.
         """
 
+    def load(self, keys: Collection[str]) -> int:
+        """Return the number of in-flight requests of these hosts: those that they work on and those queued."""
+
     def last_used_us(self, project: str, model: str, version: str) -> int:
         """Return the time of the version's last request. Returns 0 if there was none since this server started."""

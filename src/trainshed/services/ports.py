@@ -13,6 +13,7 @@ from trainshed.domain.jobs.board_folder import BoardFolder
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.jobs.workload import Workload
+from trainshed.domain.models.autoscaling import Scaling
 from trainshed.domain.tuning.search import SearchRequest, SearchResult
 from trainshed.domain.tuning.trial import TrialOutcome
 from trainshed.runtimes.resolution import RuntimeChoice
@@ -115,6 +116,9 @@ class DeploymentControl(Protocol):
 
     def hosts(self, project: str, model: str, version: str) -> Sequence[Mapping[str, Any]]:
         """Return the current hosts of a version as JSON objects."""
+
+    def scaling(self, project: str, model: str, version: str) -> Scaling:
+        """Return how many hosts a version is to have under its load, if that may change."""
 
     def progress(self, project: str, model: str, version: str) -> str:
         """Return what provisioning does now, or why a version does not serve. Returns "" if it serves."""

@@ -375,6 +375,7 @@ def _build_provisioner(core: Core, hosts: HostEngine) -> VersionProvisioner:
         memory_bytes=psutil.virtual_memory().total,
         load_timeout_s=core.settings.load_timeout_s,
         body_limit=core.settings.body_limit_mb << 20,
+        available_bytes=lambda: psutil.virtual_memory().available,
     )
     return VersionProvisioner(deps, hosts, resources)
 

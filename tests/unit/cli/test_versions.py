@@ -244,6 +244,11 @@ def test_what_is_told_of_a_version_is_a_sentence_each() -> None:
         "Host 0 is READY: process 7, 70 MB.",
         "Note.",
     ]
+    scaling = {"minHosts": 1, "maxHosts": 4, "hosts": 2, "inFlight": 11, "waitsForMemory": False}
+    by_load = "By load it has 1 to 4 hosts, and 2 now: 11 requests are in flight."
+    assert detail_lines(ready | {"scaling": scaling})[1:] == [by_load]
+    held = detail_lines(ready | {"scaling": scaling | {"waitsForMemory": True}})
+    assert held[1:] == [f"{by_load} More are wanted, but don't fit into memory."]
     refused = {"difference": None, "within": False, "message": "It does not do strings."}
     assert detail_lines(ready | {"parity": refused})[1] == "Not served by OpenVINO. It does not do strings."
     failed = {"version": {"state": "FAILED"}, "runtime": "2.21", "log": "Traceback\nKeyError: 1\n", "hosts": []}

@@ -11,9 +11,11 @@ import pytest
 
 from trainshed.control.deployments.fleet import Fleet
 from trainshed.control.deployments.provisioner import HostResources
+from trainshed.domain.models.autoscaling import SAMPLE_INTERVAL_S, SCALE_DOWN_AFTER_S
 from trainshed.domain.models.hosting import CRASH_LIMIT, MAX_BACKOFF_S, STABLE_AFTER_S, ServingState
 from trainshed.domain.models.version import Version, VersionState
 from trainshed.domain.models.version_details import VersionDetails
+from trainshed.domain.times import now_us
 from trainshed.engines.hosts.spec import HostSpec
 from trainshed.engines.hosts.watcher import HostPhase, HostStatus
 
@@ -38,6 +40,7 @@ class Hosts:
         self.running: dict[str, HostStatus] = {}
         self.specs: dict[str, HostSpec] = {}
         self.phase = HostPhase.READY
+        self.available_bytes = 8 << 30
         self._count = 0
 
     def clock(self) -> float:
@@ -73,7 +76,7 @@ class Hosts:
     discard = forget
 
     def memory_use(self, key: str) -> tuple[int, int]:
-        return 1, 0
+        return 1, 1 << 30
 
     def stats(self, key: str) -> Mapping[str, float]:
         return {}
@@ -95,16 +98,18 @@ def hosts() -> Hosts:
 
 @pytest.fixture
 def fleet(hosts: Hosts) -> Fleet:
-    room = HostResources(cpus=2, memory_bytes=8 << 30, load_timeout_s=60, body_limit=1)
+    room = HostResources(
+        cpus=2, memory_bytes=8 << 30, load_timeout_s=60, body_limit=1, available_bytes=lambda: hosts.available_bytes
+    )
     return Fleet(hosts, room, sleep_after_s=900, awake=True, spec=SPEC, clock=hosts.clock)
 
 
-def version(nodes: int) -> Version:
+def version(nodes: int, most: int = 1) -> Version:
     return Version(
         project="p",
         model="m",
         id="v1",
-        body={"autoScaling": {"minNodes": nodes}},
+        body={"autoScaling": {"minNodes": nodes, "maxNodes": max(most, nodes)}},
         details=VersionDetails(runtime="2.21"),
         state=VersionState.READY,
         created_us=1,
@@ -199,3 +204,46 @@ def test_a_host_whose_machine_is_made_ready_first_has_more_time(fleet: Fleet, ho
     hosts.now_s += 2
     fleet.reconcile(version(1), last_used_us=0)
     assert hosts.running[key].phase is HostPhase.ENDED
+
+
+def under_load(fleet: Fleet, hosts: Hosts, served: Version, in_flight: int, seconds: float) -> int:
+    """Reconcile for so long under this load, as often as the fleet asks for. Returns the number of hosts."""
+    end_s = hosts.now_s + seconds
+    while hosts.now_s < end_s:
+        for key in fleet.reconcile(served, last_used_us=now_us(), in_flight=in_flight):
+            hosts.forget(key)
+        pause_s = fleet.next_reconcile_s(served)
+        assert pause_s <= SAMPLE_INTERVAL_S
+        hosts.now_s += pause_s
+    return len(hosts.running)
+
+
+def test_hosts_come_and_go_with_the_load(fleet: Fleet, hosts: Hosts) -> None:
+    served = version(1, 3)
+    assert under_load(fleet, hosts, served, 1, 60) == 1
+    assert under_load(fleet, hosts, served, 100, 60) == 3
+    assert shares(fleet, hosts) == [(0, 1), (1, 1), (2, 1)], "each has its share beside the others from the start"
+    assert len(hosts.specs) == 3, "none is replaced because others come"
+    assert under_load(fleet, hosts, served, 0, SCALE_DOWN_AFTER_S / 2) == 3
+    assert under_load(fleet, hosts, served, 0, SCALE_DOWN_AFTER_S) == 1
+    assert fleet.keys == {0: "1"}
+
+
+def test_no_host_is_added_that_does_not_fit(fleet: Fleet, hosts: Hosts) -> None:
+    hosts.available_bytes = (1 << 30) + (1 << 29)  # an eighth of 8 GiB stays free
+    served = version(1, 3)
+    assert under_load(fleet, hosts, served, 100, 60) == 1
+    assert fleet.scaling.waits_for_memory
+    fleet.spec = replace(SPEC, alone=True)  # the nodes of a cluster have memory of their own
+    assert under_load(fleet, hosts, served, 100, 60) == 3
+
+
+def test_a_version_that_sleeps_wakes_with_one_host(fleet: Fleet, hosts: Hosts) -> None:
+    served = version(0, 3)
+    assert under_load(fleet, hosts, served, 100, 60) == 3
+    fleet.sleep_after_s = 0.0
+    fleet.reconcile(served, last_used_us=0)
+    assert (fleet.awake, fleet.all_keys(), fleet.scaling.hosts) == (False, [], 0)
+    fleet.activate()
+    fleet.reconcile(served, last_used_us=0, in_flight=100)
+    assert len(fleet.keys) == 1

@@ -445,7 +445,15 @@ class TestVersions:
         notes = shed.versions.details("shed", "m", "v1")["notes"]
         assert notes[0] == "Runtime 2.1 is not offered any more."
         assert "machine_type" in notes[1]
-        assert "max_nodes" in notes[2]
+        assert "auto_scaling.metrics" in notes[2]
+
+    def test_the_details_say_how_it_scales(self, shed: Shed) -> None:
+        shed.create(autoScaling={"minNodes": 0, "maxNodes": 3})
+        scaling = shed.versions.details("shed", "m", "v1")["scaling"]
+        assert scaling == {"minHosts": 0, "maxHosts": 3, "hosts": 2, "inFlight": 11, "waitsForMemory": False}
+        assert shed.versions.details("shed", "m", "v1")["notes"] == []
+        shed.create("fixed", autoScaling={"minNodes": 2, "maxNodes": 2})
+        assert shed.versions.details("shed", "m", "fixed")["scaling"] is None
 
     def test_a_version_for_tensorflow_1_is_served_by_the_newest_runtime(self, shed: Shed) -> None:
         shed.create(runtimeVersion="1.14", pythonVersion="3.5", framework="FRAMEWORK_UNSPECIFIED")

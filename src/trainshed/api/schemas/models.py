@@ -141,6 +141,16 @@ class HostBody(TypedDict):
     address: Annotated[str, "Empty on this machine.", Example("")]
 
 
+class ScalingBody(TypedDict):
+    """How many hosts a version has by its load."""
+
+    minHosts: Annotated[int, "0: it sleeps while nobody calls.", Example(1)]
+    maxHosts: Annotated[int, Example(4)]
+    hosts: Annotated[int, "How many there are to be now; 0 while it sleeps.", Example(2)]
+    inFlight: Annotated[int, "Requests that hosts work on or have in their queues.", Example(11)]
+    waitsForMemory: Annotated[bool, "More hosts are wanted than fit into the machine's memory.", Example(False)]
+
+
 class VersionDetailsBody(TypedDict):
     """A version with what the ml v1 API has no field for. What its creation finds out is missing before."""
 
@@ -163,6 +173,7 @@ class VersionDetailsBody(TypedDict):
     operation: Annotated[str, "The operation that changes it now; empty if none does.", Example("")]
     progress: Annotated[str, "What its creation does now, or why it does not serve.", Example("")]
     hosts: list[HostBody]
+    scaling: Annotated[ScalingBody | None, "Null if the number of hosts is fixed."]
     log: Annotated[str, "The end of what its host printed.", Example("")]
 
 

@@ -105,10 +105,20 @@ def detail_lines(details: dict[str, Any], *, log: bool = False) -> list[str]:
         size = f", {host['memoryBytes'] / 1e6:.0f} MB" if host.get("memoryBytes") else ""
         location = f"at {host['address']}" if host.get("address") else f"process {host['pid']}"
         lines.append(f"Host {host['instance']} is {host['state']}: {location}{size}.")
+    if scaling := details.get("scaling"):
+        lines.append(_scaling_line(scaling))
     lines += [*details.get("notes", ()), *filter(None, (details.get("progress"),))]
     if (log or details["version"]["state"] == "FAILED") and details.get("log"):
         lines.append(f"The end of its log:\n{details['log'].rstrip()}")
     return lines
+
+
+def _scaling_line(scaling: dict[str, Any]) -> str:
+    held = " More are wanted, but don't fit into memory." if scaling["waitsForMemory"] else ""
+    return (
+        f"By load it has {scaling['minHosts']} to {scaling['maxHosts']} hosts, and {scaling['hosts']} now: "
+        f"{scaling['inFlight']} requests are in flight.{held}"
+    )
 
 
 @click.command("set-default", cls=Command)

@@ -676,6 +676,15 @@ declare namespace Api {
 
   type Scale = "NONE" | "LINEAR" | "LOG" | "REVERSE_LOG";
 
+  /** How many hosts a version has by its load. */
+  interface Scaling {
+    minHosts: number;
+    maxHosts: number;
+    hosts: number;
+    inFlight: number;
+    waitsForMemory: boolean;
+  }
+
   /** What a trial reported of the first metric on its way. */
   interface SearchCurve {
     trial: number;
@@ -996,6 +1005,7 @@ declare namespace Api {
     operation: string;
     progress: string;
     hosts: Host[];
+    scaling: Scaling | null;
     log: string;
   }
 }

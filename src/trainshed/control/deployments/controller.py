@@ -26,7 +26,7 @@ from trainshed.control.deployments.completion import (
 from trainshed.control.deployments.fleet import Fleet
 from trainshed.control.deployments.provisioner import ModelLoadError, ProvisionedVersion, VersionProvisioner
 from trainshed.control.deployments.route_publisher import RoutePublisher
-from trainshed.domain.models import hosting as rules
+from trainshed.domain.models.autoscaling import Scaling
 from trainshed.domain.models.version import Version, VersionState
 from trainshed.domain.models.version_details import VersionParity
 from trainshed.domain.operations import CANCELLED, EMPTY, FAILED_PRECONDITION, INTERNAL, INVALID_ARGUMENT
@@ -156,6 +156,12 @@ class DeploymentController:
                 )
         return bodies
 
+    def scaling(self, project: str, model: str, version: str) -> Scaling:
+        """See `DeploymentControl`."""
+        with self._lock:
+            fleet = self._fleets.get((project, model, version))
+            return fleet.scaling if fleet is not None else Scaling()
+
     def progress(self, project: str, model: str, version: str) -> str:
         """Return what provisioning does now, or why a version does not serve. Returns "" if it serves."""
         key = (project, model, version)
@@ -262,7 +268,11 @@ class DeploymentController:
             if fleet.spec is None and fleet.may_start():
                 self._submit(self._prepare_pool, key, self._prepare, version)
                 return IDLE_INTERVAL_S
-            surplus = fleet.reconcile(version, last_used_us=self._traffic.last_used_us(*key))
+            surplus = fleet.reconcile(
+                version,
+                last_used_us=self._traffic.last_used_us(*key),
+                in_flight=self._traffic.load(fleet.all_keys()),
+            )
             pause_s = fleet.next_reconcile_s(version)
             changed, converged = fleet.take_change(version), fleet.converged(version)
         if changed:
@@ -356,7 +366,7 @@ class DeploymentController:
         """Publish a ready host, then record READY. Withdraws it if that cannot be recorded."""
         key = _key(version)
         fleet = self._fleet(awake=True)
-        fleet.adopt(provisioned.spec, provisioned.host, hosts=rules.desired_hosts(version.nodes, awake=True))
+        fleet.adopt(provisioned.spec, provisioned.host, hosts=version.host_range.maximum)
         with self._lock:
             self._fleets[key] = fleet
         try:

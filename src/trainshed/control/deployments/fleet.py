@@ -1,4 +1,4 @@
-"""The fleet: all hosts of one version. Starts missing hosts, replaces exited ones, and has none while asleep."""
+"""The fleet: all hosts of one version. Starts missing ones, replaces exited ones, scales, and has none while asleep."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from trainshed.control.deployments.provisioner import HostResources
+from trainshed.domain.models import autoscaling
 from trainshed.domain.models import hosting as rules
+from trainshed.domain.models.autoscaling import HostLoad, Scaling
 from trainshed.domain.models.hosting import CrashHistory, ServingState
 from trainshed.domain.models.version import Version
+from trainshed.domain.models.version_request import MAX_NODES
 from trainshed.domain.times import now_us
 from trainshed.engines.hosts.base import HostEngine
 from trainshed.engines.hosts.spec import HostSpec
@@ -34,6 +37,7 @@ class Fleet:
     reason: str = ""  #: why the last host exited
     activated: bool = False  #: a request activated it, and it has not been ready since
     clock: Callable[[], float] = time.monotonic
+    scaling: Scaling = field(default_factory=Scaling)
     _shares: dict[str, int] = field(default_factory=dict)  #: number of hosts that each was sized for, by key
     _replacement: tuple[int, str] | None = None  #: instance number and key of a starting replacement
     _crashes: CrashHistory = field(default_factory=CrashHistory)
@@ -57,8 +61,8 @@ class Fleet:
     def may_start(self) -> bool:
         return self.clock() >= self._crashes.next_s
 
-    def reconcile(self, version: Version, *, last_used_us: int) -> list[str]:
-        """One reconcile pass: remove exited hosts, start missing ones.
+    def reconcile(self, version: Version, *, last_used_us: int, in_flight: int = 0) -> list[str]:
+        """One reconcile pass: remove exited hosts, start missing ones. `in_flight` is the load of all its hosts.
 
         Returns the keys of surplus hosts for the caller to drain.
         """
@@ -76,12 +80,13 @@ class Fleet:
             sleep_after_s=self.sleep_after_s,
         ):
             self.awake = False
-        desired = self._desired(version)
+        self._scale(version, in_flight)
+        desired, share = self._desired(version), version.host_range.maximum
         surplus = [self.keys.pop(number) for number in sorted(self.keys) if number >= desired]
-        surplus += self._replace_stale(desired)
+        surplus += self._replace_stale(desired, share)
         if self.spec is not None and self.may_start():
             for number in range(desired):
-                if number not in self.keys and (key := self._start(self.spec, number, desired)):
+                if number not in self.keys and (key := self._start(self.spec, number, share)):
                     self.keys[number] = key
         return surplus
 
@@ -89,25 +94,48 @@ class Fleet:
         """Return the keys of all hosts, including those that are not routed yet."""
         return [*self.keys.values(), *(() if self._replacement is None else (self._replacement[1],))]
 
-    def _replace_stale(self, desired: int) -> list[str]:
-        """Replace hosts that were started with resources for another number of hosts.
+    def _scale(self, version: Version, in_flight: int) -> None:
+        """Decide on the number of hosts, if it may change."""
+        limits = version.host_range
+        if not self.awake or not limits.scales:
+            self.scaling = Scaling()
+            return
+        is_loaded = in_flight > autoscaling.TARGET_IN_FLIGHT * self._desired(version)
+        load = HostLoad(in_flight=in_flight, ready=len(self._ready()), room=self._room() if is_loaded else 0)
+        scaling = autoscaling.rescaled(self.scaling, limits, load, now_s=self.clock())
+        if scaling.hosts != limits.clamp(self.scaling.hosts):
+            LOG.info("version.scaled version=%s hosts=%d in_flight=%d", version.name, scaling.hosts, in_flight)
+        self.scaling = scaling
+
+    def _room(self) -> int:
+        """How many further hosts fit. An engine that gives each its own resources places them itself."""
+        if self.spec is not None and self.spec.alone:
+            return MAX_NODES
+        return autoscaling.hosts_that_fit(
+            available_bytes=self.resources.available_bytes(),
+            total_bytes=self.resources.memory_bytes,
+            host_bytes=max((self.hosts.memory_use(key)[1] for key, _ in self._ready()), default=0),
+        )
+
+    def _replace_stale(self, desired: int, share: int) -> list[str]:
+        """Replace hosts that were started with resources for another number of hosts than `share`.
 
         Replaces one at a time, each when its replacement is ready. Returns the keys of replaced hosts.
         """
         if self._replacement is not None:
-            return self._finish_replacement(*self._replacement, desired)
-        stale = [number for number, key in sorted(self.keys.items()) if self._shares.get(key, desired) != desired]
+            return self._finish_replacement(*self._replacement, desired, share)
+        stale = [number for number, key in sorted(self.keys.items()) if self._shares.get(key, share) != share]
         if self.spec is None or self.spec.alone:
             return []
         if stale and self.may_start() and len(self._ready()) == desired:
-            key = self._start(self.spec, stale[0], desired)
+            key = self._start(self.spec, stale[0], share)
             self._replacement = (stale[0], key) if key else None
         return []
 
-    def _finish_replacement(self, number: int, key: str, desired: int) -> list[str]:
+    def _finish_replacement(self, number: int, key: str, desired: int, share: int) -> list[str]:
         """Continue a replacement in progress. Returns the keys of replaced hosts."""
         status = self.hosts.status(key)
-        if number >= desired or self._shares.get(key) != desired:
+        if number >= desired or self._shares.get(key) != share:
             self._replacement = None
             return [key]
         if status is None or status.phase is HostPhase.ENDED:
@@ -147,12 +175,15 @@ class Fleet:
         """Return the seconds until the next pass is due without a wakeup."""
         starting = any(status.phase is HostPhase.STARTING for _, status in self._statuses())
         pause_s = 1.0 if starting else self.sleep_after_s / 4 if version.nodes == 0 and self.awake else 60.0
+        if self.awake and version.host_range.scales:
+            pause_s = min(pause_s, autoscaling.SAMPLE_INTERVAL_S)
         if len(self.keys) < self._desired(version):
             pause_s = min(pause_s, self._crashes.next_s - self.clock())
         return max(pause_s, 0.01)
 
     def _desired(self, version: Version) -> int:
-        return rules.desired_hosts(version.nodes, awake=self.awake)
+        least = rules.desired_hosts(version.nodes, awake=self.awake)
+        return version.host_range.clamp(self.scaling.hosts) if least else 0
 
     def _statuses(self) -> list[tuple[str, HostStatus]]:
         statuses = [(key, self.hosts.status(key)) for _, key in sorted(self.keys.items())]
@@ -161,15 +192,15 @@ class Fleet:
     def _ready(self) -> list[tuple[str, HostStatus]]:
         return [(key, status) for key, status in self._statuses() if status.phase is HostPhase.READY]
 
-    def _start(self, spec: HostSpec, number: int, desired: int) -> str:
-        """Start a host as one of `desired`. Returns its key. Returns "" if it cannot be started."""
+    def _start(self, spec: HostSpec, number: int, share: int) -> str:
+        """Start a host as one of `share`. Returns its key. Returns "" if it cannot be started."""
         try:
-            key = self.hosts.start(self.resources.shared(replace(spec, instance=number), desired))
+            key = self.hosts.start(self.resources.shared(replace(spec, instance=number), share))
         except EngineUnavailableError as exc:
             self.failed(str(exc))
             return ""
         current = self.all_keys()
-        self._shares = {other: share for other, share in self._shares.items() if other in current} | {key: desired}
+        self._shares = {other: share for other, share in self._shares.items() if other in current} | {key: share}
         return key
 
     def _remove_exited(self) -> None:

@@ -61,9 +61,10 @@ class HostResources:
     memory_bytes: int
     load_timeout_s: float
     body_limit: int
+    available_bytes: Callable[[], int]  #: memory of this machine that is free now
 
     def shared(self, spec: HostSpec, hosts: int) -> HostSpec:
-        """Return the spec with the share of one of `hosts` hosts."""
+        """Return the spec with the share of one of `hosts` hosts, the most that its version may have."""
         threads, memory = rules.threads_per_host(self.cpus, hosts), rules.memory_per_host(self.memory_bytes, hosts)
         return replace(spec, threads=threads, memory_bytes=memory)
 
@@ -194,7 +195,7 @@ class VersionProvisioner:
             precision=version.precision,
             body_limit=self.resources.body_limit,
         )
-        return self.resources.shared(spec, rules.desired_hosts(version.nodes, awake=True))
+        return self.resources.shared(spec, version.host_range.maximum)
 
     def spec_of_existing(self, version: Version) -> HostSpec:
         """Return the host spec of a version that was provisioned before. Blocks if its runtime must be rebuilt."""

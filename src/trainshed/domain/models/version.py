@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from trainshed.domain.models.autoscaling import HostRange
 from trainshed.domain.models.version_details import ServedModel, VersionDetails
 from trainshed.domain.patches import etag
 from trainshed.domain.times import rfc3339
@@ -97,10 +98,17 @@ class Version:
 
     @property
     def nodes(self) -> int:
-        """The desired number of hosts. 0: it sleeps while it gets no requests."""
+        """The least number of hosts. 0: it sleeps while it gets no requests."""
         if "manualScaling" in self.body:
             return int(self.body["manualScaling"].get("nodes", 1))
         return int(self.body.get("autoScaling", {}).get("minNodes", 1))
+
+    @property
+    def host_range(self) -> HostRange:
+        """The fewest and the most hosts while it is awake."""
+        minimum = max(1, self.nodes)
+        maximum = int(self.body.get("autoScaling", {}).get("maxNodes", minimum))
+        return HostRange(minimum=minimum, maximum=max(minimum, maximum))
 
     @property
     def batching(self) -> str:

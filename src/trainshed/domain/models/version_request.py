@@ -278,16 +278,14 @@ _MACHINE_NOTE = (
     "on a cluster ask for."
 )
 _SCALING_NOTE = (
-    "No hosts are added under load on this server version: there are auto_scaling.min_nodes of them, or one if that "
-    "is 0 and somebody calls. max_nodes and metrics are kept, and change nothing."
+    "Hosts are added by the number of requests in flight. auto_scaling.metrics is kept, and changes nothing."
 )
 
 
 def _notes(body: Mapping[str, Any]) -> tuple[str, ...]:
     """Notes about options that are stored but have no effect."""
     scaling = body.get("autoScaling", {})
-    scales = scaling.get("maxNodes", 1) > max(1, scaling.get("minNodes", 1)) or scaling.get("metrics")
-    return (*((_MACHINE_NOTE,) if "machineType" in body else ()), *((_SCALING_NOTE,) if scales else ()))
+    return (*((_MACHINE_NOTE,) if "machineType" in body else ()), *((_SCALING_NOTE,) if scaling.get("metrics") else ()))
 
 
 def notes_after(body: Mapping[str, Any], previous: Sequence[str]) -> tuple[str, ...]:

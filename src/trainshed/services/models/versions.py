@@ -220,7 +220,21 @@ class Versions:
             "operation": version.operation,
             "progress": self._control.progress(project, model_id, version_id),
             "hosts": list(self._control.hosts(project, model_id, version_id)),
+            "scaling": self._scaling(version),
             "log": self._control.log_tail(project, model_id, version_id),
+        }
+
+    def _scaling(self, version: Version) -> dict[str, Any] | None:
+        limits = version.host_range
+        if not limits.scales:
+            return None
+        scaling = self._control.scaling(version.project, version.model, version.id)
+        return {
+            "minHosts": version.nodes,
+            "maxHosts": limits.maximum,
+            "hosts": scaling.hosts,
+            "inFlight": scaling.in_flight,
+            "waitsForMemory": scaling.waits_for_memory,
         }
 
     def signatures(self, project: str, model_id: str, version_id: str) -> Mapping[str, Any]:

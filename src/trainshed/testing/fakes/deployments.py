@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from trainshed.domain.models.autoscaling import Scaling
 from trainshed.domain.models.version import Version, VersionState, version_body
 from trainshed.domain.models.version_details import ServedModel
 from trainshed.domain.operations import CANCELLED, EMPTY, FAILED_PRECONDITION, Operation, response
@@ -47,6 +48,9 @@ class FakeDeployments:
 
     def hosts(self, project: str, model: str, version: str) -> Sequence[Mapping[str, Any]]:
         return [{"pid": 7}]
+
+    def scaling(self, project: str, model: str, version: str) -> Scaling:
+        return Scaling(hosts=2, in_flight=11)
 
     def progress(self, project: str, model: str, version: str) -> str:
         return ""

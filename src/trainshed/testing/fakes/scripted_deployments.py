@@ -47,6 +47,7 @@ class QuietTraffic:
     def __init__(self) -> None:
         self.waits: list[Collection[str]] = []
         self.used_us = 0
+        self.in_flight = 0
         self.look: Callable[[], bool] = lambda: True
         self.seen: list[bool] = []
 
@@ -54,6 +55,9 @@ class QuietTraffic:
         self.waits.append(keys)
         self.seen.append(self.look())
         return True
+
+    def load(self, keys: Collection[str]) -> int:
+        return self.in_flight if keys else 0
 
     def last_used_us(self, project: str, model: str, version: str) -> int:
         return self.used_us
@@ -128,7 +132,13 @@ class Shed:
                     find_parity=find_parity(self.models),
                 ),
                 self.hosts,
-                HostResources(cpus=2, memory_bytes=8 << 30, load_timeout_s=self.load_timeout_s, body_limit=1 << 20),
+                HostResources(
+                    cpus=2,
+                    memory_bytes=8 << 30,
+                    load_timeout_s=self.load_timeout_s,
+                    body_limit=1 << 20,
+                    available_bytes=lambda: 4 << 30,
+                ),
             ),
             self.routes,
             self.traffic,

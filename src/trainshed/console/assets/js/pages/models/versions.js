@@ -86,6 +86,7 @@ function rowOf(each, found) {
     ...{ id, version: { ...version, lastUseTime: undefined }, runtime, detail, parity, size, progress },
     ...{ batching, invariance, precision },
     hosts: each.hosts.length,
+    limits: each.scaling ? ` of ${each.scaling.minHosts} to ${each.scaling.maxHosts}` : "",
     memory: Math.round(memory / 1e6) * 1e6,
     share: split ? (found.split[id] ?? 0) : version.isDefault ? 100 : 0,
     count: found.traffic[id]?.count ?? 0,
@@ -179,7 +180,7 @@ function precisionLabel(precision) {
 /** @param {Row} row */
 function hostsWords(row) {
   if (!row.hosts) return row.version.state === "READY" ? h("span", null, "asleep") : null;
-  return h("span", null, count(row.hosts, "host"), row.memory ? `, ${bytes(row.memory)}` : "");
+  return h("span", null, count(row.hosts, "host"), row.limits, row.memory ? `, ${bytes(row.memory)}` : "");
 }
 
 /** @param {Here} here @param {Row} row */
@@ -225,6 +226,7 @@ async function showVersion(here, id) {
         ["Created", timeAgo(version.createTime)],
         ["Last asked", version.lastUseTime ? timeAgo(version.lastUseTime) : null],
         ["Hosts", found.hosts.length ? found.hosts.map(hostWords).join("; ") : null],
+        ["Scaling", found.scaling ? scalingWords(found.scaling) : null],
         ["Labels", Object.keys(version.labels ?? {}).length ? labelTags(version.labels) : null],
         ["Inputs", signature(found, "inputs")],
         ["Outputs", signature(found, "outputs")],
@@ -253,6 +255,13 @@ function hostWords(host) {
   const state = `${host.state.toLowerCase()} for ${duration(host.ageSeconds)}`;
   const where = host.address ? `at ${host.address}` : `process ${host.pid}`;
   return `${host.instance} is ${state}: ${where}${memory}`;
+}
+
+/** @param {Api.Scaling} scaling */
+function scalingWords(scaling) {
+  const held = scaling.waitsForMemory ? "; more are wanted, but don't fit into memory" : "";
+  const now = `${count(scaling.hosts, "host")} for ${count(scaling.inFlight, "request")} in flight`;
+  return `${scaling.minHosts} to ${scaling.maxHosts} by load, now ${now}${held}`;
 }
 
 /** @param {Api.VersionDetails} found @param {"inputs" | "outputs"} side */
