@@ -69,8 +69,7 @@ class Settings:
     slots: int = _setting(0, "Replicas that run concurrently on this machine. 0: four for each core.")
     single_replica_share: float = _setting(
         0.125,
-        "The share of the slots, or of a cluster's cores, that gangs of several replicas leave to jobs of one replica. "
-        "0: none.",
+        "The share of the slots, or of a cluster's cores, that larger gangs leave to jobs of one replica. 0: none.",
     )
     max_passed_over_s: float = _setting(
         600.0, "Seconds for which others may start before a gang that does not fit. Then nothing overtakes it."
@@ -102,6 +101,11 @@ class Settings:
         "machine allows; `full` or `landlock`, and the server does not start where there is less; `none`, no sandbox.",
     )
     sandbox_paths: str = _setting("", "Paths of data on this machine, separated by commas, that user code can read.")
+    memory_limit_gb: float = _setting(0.0, "Most memory of a replica, host or build, in GB. 0: 3/4 of the machine's.")
+    process_limit: int = _setting(4096, "Most processes and threads of one of these together.")
+    open_file_limit: int = _setting(65_536, "Most open files of each process of these.")
+    file_size_limit_gb: float = _setting(256.0, "Largest file that they can write, in GB. 0: no limit.")
+    replica_cpu_weight: int = _setting(50, "CPU weight of a replica or build, from 1 to 100; a host has 100.")
     container_tool: str = _setting(
         "auto",
         "The tool that runs containers: `podman`, `docker`, or `auto`, the one that has the image, else Podman if it "

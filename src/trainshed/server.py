@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -53,7 +53,7 @@ from trainshed.serving.memory import share_arenas
 from trainshed.state_lock import hold_lock
 from trainshed.store.database import Database
 from trainshed.wiring.application import Application, build_application
-from trainshed.wiring.sandbox import begin_sandbox
+from trainshed.wiring.sandbox import begin_sandbox, with_levels
 
 LOG = logging.getLogger("trainshed.server")
 MIN_FREE_BYTES = 1 << 20  #: in the state folder, for a start
@@ -88,8 +88,8 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
         node_host = host_for_nodes(settings.host, given=settings.node_host, cluster=settings.ray_host)
         hosts = _host_names(settings, node_host)
         certificates = ensure_certificates(home.certificates, hosts=hosts)
-        level = (sandbox := find_sandbox()).level
-        info = replace(_describe(home, settings, http, tls), sandbox=level.level, sandbox_reason=level.reason)
+        sandbox = find_sandbox()
+        info = with_levels(_describe(home, settings, http, tls), sandbox)
         interception = stack.enter_context(_open_interception(home, info, egress, machine)) if egress else None
         nodes = NodeEndpoint(
             tls_url=f"https://{_bracketed(node_host)}:{tls.getsockname()[1]}",

@@ -8,14 +8,16 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from trainshed.config import Home
+from trainshed.config import Home, Settings
 from trainshed.engines.hosts.spec import HostSpec
 from trainshed.engines.hosts.watcher import HostPhase, HostStatus
 from trainshed.engines.local.hosts import LocalHostEngine
+from trainshed.engines.local.limits import WATCHED, UserCodeLimits, find_limits
 from trainshed.engines.local.sandbox import FIRST_UID, Sandbox, SandboxLevel
 from trainshed.engines.local.warm import WarmProcesses
 from trainshed.engines.shipping import ship
@@ -53,7 +55,9 @@ class Model:
 class HostsInCells:
     """Hosts of a probe model, at a level of the sandbox."""
 
-    def __init__(self, block: Cellblock, level: str, node: Path | None = None) -> None:
+    def __init__(
+        self, block: Cellblock, level: str, node: Path | None = None, limits: UserCodeLimits | None = None
+    ) -> None:
         """With `node`, which has scripted hosts, they are forked from a warm process."""
         self.block = block
         self.site = block.path / "packages" / "site"
@@ -67,7 +71,7 @@ class HostsInCells:
         modules = {PYTHON: ("decimal",)} if node is not None else {}
         node = node or ship(block.home.node)
         self.warm = WarmProcesses(block.home, modules=modules, ship=lambda: node)
-        sandbox = Sandbox(home=block.home, level=found)
+        sandbox = Sandbox(home=block.home, level=found, limits=limits)
         self.engine = LocalHostEngine(block.home, ship=lambda: node, warm=self.warm, sandbox=sandbox)
         self.engine.open(lambda: None)
 
@@ -201,3 +205,19 @@ def test_what_an_earlier_server_left_is_removed(tmp_path: Path) -> None:
     with closing(engine):
         engine.open(lambda: None)
         assert not left.exists()
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_host_out_of_memory_ends_with_that_reason(tmp_path: Path, *, watched: bool) -> None:
+    with cellblock(tmp_path / "block", user=0) as block:
+        limits = find_limits(block.home, Settings(memory_limit_gb=0.3), 1 << 34)
+        if watched:
+            limits = replace(limits, level=WATCHED, folders={})
+        with closing(HostsInCells(block, "full", limits=limits)) as made:
+            key, _ = made.start()
+            with pytest.raises(Exception, match="host"):
+                made.ask(key, code="len(b'x' * (2 << 30))")
+            ended = eventually(lambda: made.status(key), lambda seen: seen.phase is HostPhase.ENDED)
+        assert "The host reached its limit, out of memory: " in ended.message
+        assert "of 300 MB" in ended.message
+        assert [path for folder in limits.folders.values() for path in Path(folder).glob("*/")] == []

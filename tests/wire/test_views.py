@@ -173,5 +173,7 @@ def test_the_level_of_the_sandbox_is_told(server: RunningServer, submitter: Subm
     body = server.call("GET", "/trainshed/v1/server")
     assert body["sandbox"] in ("full", "landlock", "none")
     assert (body["sandbox"] == "full") or body["sandboxReason"]
+    assert body["limits"] in ("cgroups", "watched", "none")
+    assert (body["limits"] == "cgroups") or body["limitsReason"]
     lines = eventually(lambda: submitter.lines("printer"), lambda lines: "tick" in lines)
     assert [line for line in lines if line.startswith(f"The sandbox has the level {body['sandbox']}")] != []

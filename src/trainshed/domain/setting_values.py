@@ -18,6 +18,12 @@ _POSITIVE = (
 )
 _RAY_ADDRESS = re.compile(r"(?:ray://)?(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 _VERSIONS = {"ray_version": (r"\d+(\.\d+){2}", "2.58.0"), "ray_python": (r"3\.\d+", "3.11")}
+_LEAST_MEMORY_GB = 0.05
+_RANGES = {
+    "process_limit": (16, 4_194_304),  # the most that the kernel numbers
+    "open_file_limit": (64, 1_048_576),  # the most that it allows by default
+    "replica_cpu_weight": (1, 100),
+}
 _CHOICES = {
     "disabled_users_jobs": ("keep", "cancel"),
     "warm_start": ("auto", "off"),
@@ -40,13 +46,17 @@ def check_values(values: Mapping[str, Any]) -> None:
         if (value := values[name]) not in choices:
             known = f"{', '.join(choices[:-1])} or {choices[-1]}"
             raise CannotProceedError(f"The setting {name} is {value!r}; it must be {known}.")
-    for name in ("slots", "hang_timeout_s", "max_passed_over_s", "warm_idle_s"):
+    for name in (
+        *("slots", "hang_timeout_s", "max_passed_over_s", "warm_idle_s"),
+        *("memory_limit_gb", "file_size_limit_gb"),
+    ):
         if not 0 <= values[name] < math.inf:
             raise CannotProceedError(f"The setting {name} is {values[name]}; it can't be negative.")
     if not 0 <= values["single_replica_share"] < 1:
         raise CannotProceedError(
             f"The setting single_replica_share is {values['single_replica_share']}; it must be 0 or more, but under 1."
         )
+    _check_limits(values)
     for name in ("port", "tls_port"):
         if not 0 <= values[name] <= 65_535:
             raise CannotProceedError(f"The setting {name} is {values[name]}; ports go from 0 to 65535.")
@@ -69,6 +79,18 @@ def _check_cluster(values: Mapping[str, Any]) -> None:
     for name, (pattern, example) in _VERSIONS.items():
         if not re.fullmatch(pattern, values[name]):
             raise CannotProceedError(f"The setting {name} is {values[name]!r}; it must be a version such as {example}.")
+
+
+def _check_limits(values: Mapping[str, Any]) -> None:
+    """Those of user code, below which no Python starts."""
+    if 0 < values["memory_limit_gb"] < _LEAST_MEMORY_GB:
+        raise CannotProceedError(
+            f"The setting memory_limit_gb is {values['memory_limit_gb']}; it must be {_LEAST_MEMORY_GB} or more, or 0 "
+            f"for three quarters of the machine's memory."
+        )
+    for name, (least, most) in _RANGES.items():
+        if not least <= values[name] <= most:
+            raise CannotProceedError(f"The setting {name} is {values[name]}; it must be from {least:,} to {most:,}.")
 
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")

@@ -15,10 +15,12 @@ from typing import Any, Protocol
 import orjson
 
 from trainshed.artifacts.staging import SAFE_WRITE_FLAGS
+from trainshed.domain.jobs.failure import FailureCause
+from trainshed.domain.jobs.failure_text import limit_words
 from trainshed.errors import DeadlineExceededError
 from trainshed.node.process import open_files, tree
 from trainshed.node.process.environment import inherited_environment
-from trainshed.node.process.reaper import SIGNAL_EXIT_BASE
+from trainshed.node.process.reaper import LIMIT_FILE, SIGNAL_EXIT_BASE
 from trainshed.node.sandbox.reaped import VARIABLE as CELL_VARIABLE
 
 LOG_MAX_BYTES = 4 << 20  #: of a log before it is rotated; the previous rotated file is deleted then
@@ -77,6 +79,17 @@ def log_tail(log: Path) -> str:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 4 * _TAIL_MAX_CHARS))
             return file.read(4 * _TAIL_MAX_CHARS).decode(errors="replace")[-_TAIL_MAX_CHARS:].strip()
     except OSError:
+        return ""
+
+
+def limit_reached(cell: Mapping[str, Any] | None) -> str:
+    """The limit that ended a reaped process with this sandbox, in words. Empty if none did."""
+    if cell is None:
+        return ""
+    try:
+        hit = orjson.loads((Path(cell["private"]) / LIMIT_FILE).read_bytes())
+        return limit_words(FailureCause(hit["cause"]), hit["facts"])
+    except FileNotFoundError:
         return ""
 
 

@@ -19,6 +19,9 @@ REPLICA_EXITED = "replica_exited"  #: with another code than 0
 REPLICA_KILLED = "replica_killed"  #: by a signal that the supervisor did not send
 REPLICA_HUNG = "replica_hung"  #: and the supervisor killed it, but its restarts are used up
 OUT_OF_MEMORY = "out_of_memory"  #: a replica
+TOO_MANY_PROCESSES = "too_many_processes"  #: of a replica, with its threads
+TOO_MANY_OPEN_FILES = "too_many_open_files"  #: of a process of a replica
+FILE_TOO_LARGE = "file_too_large"  #: that a replica wrote
 NODE_LOST = "node_lost"  #: the machine of a replica
 TIME_LIMIT = "time_limit"
 CANCELLED = "cancelled"
@@ -36,10 +39,15 @@ CAUSES = (
     *(REPLICA_EXITED, REPLICA_KILLED, REPLICA_HUNG, OUT_OF_MEMORY, NODE_LOST, TIME_LIMIT, CANCELLED),
     *(REAPER_LOST, SUPERVISOR_STOPPED, SUPERVISOR_FAILED, START_FAILED, INSTALL_FAILED, NODE_SETUP_FAILED),
     *(CONTAINER_TOOL_MISSING, IMAGE_MISSING, IMAGE_ARCHITECTURE),
+    *(TOO_MANY_PROCESSES, TOO_MANY_OPEN_FILES, FILE_TOO_LARGE),
 )
 
 #: The facts that a cause may have. The other causes have none of their own.
 FACTS = {
+    OUT_OF_MEMORY: ("used", "limit"),  # in bytes; none if the memory of the machine was used up
+    TOO_MANY_PROCESSES: ("used", "limit"),
+    TOO_MANY_OPEN_FILES: ("limit",),
+    FILE_TOO_LARGE: ("limit",),  # in bytes
     TIME_LIMIT: ("limit_s",),
     CONTAINER_TOOL_MISSING: ("wanted", "broken", "detail"),  # wanted, or the other two
     IMAGE_MISSING: ("image", "tool", "detail"),

@@ -160,8 +160,17 @@ def _reap(folder: str, journal: Journal, ready: int) -> None:
     tree.kill_descendants()
     _remove_containers(folder, journal)
     if journal.started() and not journal.ended():
+        _remove_groups(folder)
         journal.append(events.LOST)
         journal.sync()
+
+
+def _remove_groups(folder: str) -> None:
+    """Remove the control groups that a killed supervisor has left."""
+    from .sandbox.cgroups import sweep  # late: few supervisors are killed
+
+    sandbox = _read_spec(folder).get("sandbox") or {}
+    sweep((sandbox.get("limits") or {}).get("cgroups", {}).values())
 
 
 def _remove_containers(folder: str, journal: Journal) -> None:

@@ -26,6 +26,8 @@ class ServerInfo:
     fast_path_off_reason: str  #: with the remedy; empty if predictions have the fast path
     sandbox: str = "none"  #: the level of the sandbox around user code
     sandbox_reason: str = ""  #: why it is not a higher one
+    limits: str = "none"  #: by which means the limits of user code are kept
+    limits_reason: str = ""  #: why they are not kept by control groups
 
     def body(self, principal: Principal) -> dict[str, Any]:
         """Return the endpoints, and for owners of the server its process and folder."""
@@ -38,6 +40,8 @@ class ServerInfo:
             "fastPathOffReason": self.fast_path_off_reason,
             "sandbox": self.sandbox,
             "sandboxReason": self.sandbox_reason,
+            "limits": self.limits,
+            "limitsReason": self.limits_reason,
         }
 
 

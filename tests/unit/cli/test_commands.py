@@ -206,6 +206,8 @@ def _announcement(home: Path, pid: int) -> dict[str, Any]:
         "fast_path_off_reason": "",
         "sandbox": "full",
         "sandbox_reason": "",
+        "limits": "cgroups",
+        "limits_reason": "",
     }
 
 

@@ -32,6 +32,12 @@ class ServerBody(TypedDict):
         Example("full"),
     ]
     sandboxReason: Annotated[str, "Why it is not a higher level. Empty at the full one.", Example("")]
+    limits: Annotated[
+        Literal["cgroups", "watched", "none"],
+        "By which means the limits of user code on this machine are kept.",
+        Example("cgroups"),
+    ]
+    limitsReason: Annotated[str, "Why control groups do not keep them. Empty if they do.", Example("")]
 
 
 class SettingBody(TypedDict):

@@ -135,6 +135,9 @@ declare namespace Api {
     | "replica_killed"
     | "replica_hung"
     | "out_of_memory"
+    | "too_many_processes"
+    | "too_many_open_files"
+    | "file_too_large"
     | "node_lost"
     | "time_limit"
     | "cancelled"
@@ -781,6 +784,8 @@ declare namespace Api {
     fastPathOffReason: string;
     sandbox: "full" | "landlock" | "none";
     sandboxReason: string;
+    limits: "cgroups" | "watched" | "none";
+    limitsReason: string;
   }
 
   /** Who is signed in, and what there is to see. */

@@ -18,6 +18,9 @@ class FailureCause(StrEnum):
     REPLICA_KILLED = "replica_killed"  #: by a signal that Trainshed did not send
     REPLICA_HUNG = "replica_hung"  #: and the supervisor killed it, but its restarts are used up
     OUT_OF_MEMORY = "out_of_memory"  #: a replica
+    TOO_MANY_PROCESSES = "too_many_processes"  #: of a replica, with its threads
+    TOO_MANY_OPEN_FILES = "too_many_open_files"  #: of a process of a replica
+    FILE_TOO_LARGE = "file_too_large"  #: that a replica wrote
     NODE_LOST = "node_lost"  #: the machine of a replica
     TIME_LIMIT = "time_limit"
     CANCELLED = "cancelled"
@@ -38,6 +41,10 @@ class FailureCause(StrEnum):
 
 #: The facts that a cause may have. The other causes have none of their own. A test compares them with `node.failure`.
 FACTS: Mapping[FailureCause, tuple[str, ...]] = {
+    FailureCause.OUT_OF_MEMORY: ("used", "limit"),  # in bytes; none if the memory of the machine was used up
+    FailureCause.TOO_MANY_PROCESSES: ("used", "limit"),
+    FailureCause.TOO_MANY_OPEN_FILES: ("limit",),
+    FailureCause.FILE_TOO_LARGE: ("limit",),  # in bytes
     FailureCause.TIME_LIMIT: ("limit_s",),
     FailureCause.CANCELLED: ("by", "disabled_user"),  # who cancelled it; its user, if it ended because of that
     FailureCause.CONTAINER_TOOL_MISSING: ("wanted", "broken", "detail"),  # wanted, or the other two

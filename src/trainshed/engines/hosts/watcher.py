@@ -86,15 +86,17 @@ class HostProcess:
         endpoint: Callable[[], HostEndpoint] | None = None,
         prepares_s: float = 0.0,
         on_exit: Callable[[], None] | None = None,
+        limit: Callable[[], str] = lambda: "",
     ) -> None:
         """`endpoint` returns where the host listens once it is ready, if that is not `path`.
-        `prepares_s` as in `HostStatus`.
+        `prepares_s` as in `HostStatus`. `limit` returns in words the limit that ended it.
 
         `on_exit` is called after its exit, in a new thread.
         """
         self.handle = handle
         self._endpoint = endpoint
         self._on_exit = on_exit
+        self._limit = limit
         self._log = log
         self.pidfd = os.pidfd_open(handle.pid)
         self._buffer = b""
@@ -161,7 +163,8 @@ class HostProcess:
         exit_status = self.handle.status()
         if exit_status > SIGNAL_EXIT_BASE:  # perhaps the reaper was killed, and left descendants
             kill_marked(str(self.status.socket))
-        message = self._reason or f"The host {describe_exit(exit_status)}. {log_tail(self._log)}".strip()
+        ending = f"reached its limit, {limit}" if (limit := self._limit()) else describe_exit(exit_status)
+        message = self._reason or f"The host {ending}. {log_tail(self._log)}".strip()
         with self._lock:
             self.status = replace(self.status, phase=HostPhase.ENDED, message=message)
             self.ended.set()

@@ -186,6 +186,8 @@ class LocalEngine:
                     self._views[path] = before
                 if self._views[path].status.phase is AttemptPhase.LOST and before.status.phase is not AttemptPhase.LOST:
                     self._views[path] = _end_lost(path, self._views[path])
+                    if self._sandbox is not None:
+                        self._sandbox.sweep()
             return {path: self._views[path].status for path in attempts}
 
     def _with_uris(self, view: _JournalView) -> _JournalView:

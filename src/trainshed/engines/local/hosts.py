@@ -21,7 +21,7 @@ from trainshed.engines.hosts.watcher import HostProcess
 from trainshed.engines.local.containers import HostContainers
 from trainshed.engines.local.sandbox import Sandbox
 from trainshed.engines.local.warm import WarmProcesses
-from trainshed.engines.reaped_process import PipeHandle, ProcessHandle, SocketHandle, start_reaped
+from trainshed.engines.reaped_process import PipeHandle, ProcessHandle, SocketHandle, limit_reached, start_reaped
 from trainshed.errors import EngineUnavailableError
 from trainshed.node.process import tree
 from trainshed.node.process.environment import user_environment
@@ -105,7 +105,9 @@ class LocalHostEngine(HostProcessEngine):
                         cell=cell,
                     )
                 )
-            host = HostProcess(handle, log, path, on_exit=self._on_exit(container, cell))
+            host = HostProcess(
+                handle, log, path, on_exit=self._on_exit(container, cell), limit=partial(limit_reached, cell)
+            )
         except OSError as exc:
             raise EngineUnavailableError(
                 f"A host of version {spec.version} of model {spec.model} can't be started: "

@@ -17,12 +17,14 @@ import orjson
 import trainshed
 from trainshed.config import Home
 from trainshed.engines.base import AttemptSpec
+from trainshed.engines.local.limits import UserCodeLimits
 from trainshed.errors import CannotProceedError
 
 LOG = logging.getLogger("trainshed.engines.local.sandbox")
 
 FULL, LANDLOCK, NONE, AUTO = "full", "landlock", "none", "auto"
 _STRENGTH = {NONE: 0, LANDLOCK: 1, FULL: 2}
+HOST_CPU_WEIGHT = 100  #: of hosts and what else answers people, beside `replica_cpu_weight`
 FIRST_UID = 1_900_000_000  #: as root, of the users that user code has; no distribution gives users such numbers
 UIDS = 200_000_000
 _CHECK_TIMEOUT_S = 30.0
@@ -105,13 +107,14 @@ def _wait(process: subprocess.Popen[bytes]) -> SandboxLevel:
 class Sandbox:
     """What user code on this machine sees. `paths` are folders that all of it can read, such as data sets.
 
-    As root, each project has a user, by its `number`.
+    As root, each project has a user, by its `number`. Without a level there are no `limits`.
     """
 
     home: Home
     level: SandboxLevel
     paths: tuple[Path, ...] = ()
     number: Callable[[str], int] = lambda project: 0
+    limits: UserCodeLimits | None = None
 
     def uid(self, project: str) -> int:
         """The user of a project's processes; 0: the server's."""
@@ -133,7 +136,7 @@ class Sandbox:
         if self.level.level == NONE:
             return None
         return {
-            **self._common(project),
+            **self._common(project, cpu_weight=HOST_CPU_WEIGHT),
             "read_only": [str(path) for path in (*self.paths, *readable)],
             "writable": [str(path) for path in writable],
             "private": str(private),
@@ -144,14 +147,25 @@ class Sandbox:
         """The sandbox of a package build, to which `node.sandbox.builds` adds what it needs."""
         return {**self._common(project), "read_only": [str(path) for path in self.paths]}
 
-    def _common(self, project: str) -> dict[str, Any]:
-        return {"level": self.level.level, "uid": self.uid(project), "hidden": [str(self.home.path)]}
+    def _common(self, project: str, *, cpu_weight: int | None = None) -> dict[str, Any]:
+        return {
+            "level": self.level.level,
+            "uid": self.uid(project),
+            "hidden": [str(self.home.path)],
+            "limits": self.limits.render(cpu_weight=cpu_weight) if self.limits else None,
+        }
+
+    def sweep(self) -> None:
+        """Remove what processes that were killed have left of their limits."""
+        if self.limits is not None:
+            self.limits.sweep()
 
     def render(self, attempt: AttemptSpec) -> Mapping[str, Any]:
         """The part of a spec file about the sandbox of an attempt's replicas."""
         return {
             **self._common(attempt.project),
             "note": self.level.note,
+            "limits_note": self.limits.note if self.limits else "",
             "read_only": [str(path) for path in (*self.paths, *attempt.readable)],
             "writable": [str(path) for path in attempt.writable],
         }

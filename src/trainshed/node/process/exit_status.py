@@ -15,13 +15,15 @@ _SIGNAL_MAX = 64
 
 
 class ExitStatus:
-    """Exit status of one process: exited with `code`, or killed by `signal`. The other one is None."""
+    """Exit status of one process: exited with `code`, or killed by `signal`. The other one is None. `limited`: it
+    reached a limit of its own, which says nothing of the machine."""
 
-    __slots__ = ("code", "signal")
+    __slots__ = ("code", "limited", "signal")
 
     def __init__(self, code: Optional[int], signal: Optional[int] = None) -> None:
         self.code = code
         self.signal = signal
+        self.limited = False
 
     @classmethod
     def of(cls, status: int) -> ExitStatus:
@@ -37,7 +39,7 @@ class ExitStatus:
     @property
     def lost(self) -> bool:
         """Ended from outside: by a signal, or with 128 + n, as a shell reports one."""
-        return self.code is None or 128 < self.code <= 128 + _SIGNAL_MAX
+        return not self.limited and (self.code is None or 128 < self.code <= 128 + _SIGNAL_MAX)
 
     @property
     def node_lost(self) -> bool:

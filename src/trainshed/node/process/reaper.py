@@ -7,13 +7,18 @@ the sandbox that its child may have.
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import select
 import signal
 import sys
+import time
 import traceback
 
+from ..files import write_file
 from . import tree
+from .exit_status import ExitStatus
 from .spawn import raise_oom_score
 from .tree import signal_pipe
 
@@ -24,6 +29,8 @@ if TYPE_CHECKING:
     from .spawn import Cell
 
 _CHUNK_BYTES = 1 << 16
+_TAIL_BYTES = 4096  #: of the log, in which signs of a limit are looked for
+LIMIT_FILE = "limit.json"  #: in the private folder of a cell: the limit that ended its program, as cause and facts
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 SIGNAL_EXIT_BASE = 128  #: plus the signal number: the exit status for a killed process
 
@@ -54,14 +61,26 @@ def run_reaped(
     os.close(null)
     first = cell.read_pid(status_r) if cell is not None and cell.has_init else 0
     with _Log(log, limit) as file:
-        ended = _watch((pid, first or pid), life, signals, output, file)
+        ended = _watch((pid, first or pid), life, signals, output, file, cell)
         tree.kill_descendants()
         while select.select([output], [], [], 0)[0] and file.copy(output):
             pass
-    if ended is None:
-        return SIGNAL_EXIT_BASE + signal.SIGKILL
-    inner = cell.read_status(status_r) if cell is not None and first else None
-    return _exit_status(ended if inner is None else inner)
+        tail = file.tail
+    inner = cell.read_status(status_r) if cell is not None and first and ended is not None else None
+    status = ended if inner is None else inner
+    if cell is not None and cell.limits is not None:
+        if status is not None:
+            _record_limit(cell, status, tail)
+        cell.limits.close()
+    return SIGNAL_EXIT_BASE + signal.SIGKILL if status is None else _exit_status(status)
+
+
+def _record_limit(cell: Cell, wait_status: int, tail: str) -> None:
+    """Write the limit that ended the program, if one did, where the server looks for it and the program can't write."""
+    assert cell.limits is not None
+    hit = cell.limits.hit(ExitStatus.of(wait_status), tail)
+    if hit is not None:
+        write_file(os.path.join(cell.private, LIMIT_FILE), json.dumps(hit).encode())
 
 
 def _exit_status(wait_status: int) -> int:
@@ -140,11 +159,15 @@ def _enter(cell: Cell, folder: str) -> None:
     os.chdir(folder)
 
 
-def _watch(pids: tuple[int, int], life: int, signals: int, output: int, log: _Log) -> Optional[int]:
-    """Wait until the child exits or `life` is closed. Returns its wait status, None if it still runs.
+def _watch(
+    pids: tuple[int, int], life: int, signals: int, output: int, log: _Log, cell: Optional[Cell]
+) -> Optional[int]:
+    """Wait until the child exits or `life` is closed, and look at the limits of its cell meanwhile. Returns its wait
+    status, None if it still runs.
 
     `pids` are the child to wait for, and the process that gets signals: in a cell they differ.
     """
+    limits = cell.limits if cell is not None else None
     pid, first = pids
     statuses: dict[int, int] = {}
     poll = select.poll()
@@ -152,7 +175,11 @@ def _watch(pids: tuple[int, int], life: int, signals: int, output: int, log: _Lo
         poll.register(fd, select.POLLIN)
     poll.register(life, select.POLLIN | select.POLLRDHUP)
     while pid not in statuses:
-        ready = dict(poll.poll())
+        look_at = limits.look_at if limits is not None else math.inf
+        wait_s = max(0.0, look_at - time.monotonic())
+        ready = dict(poll.poll(None if look_at == math.inf else math.ceil(wait_s * 1000)))
+        if limits is not None and time.monotonic() >= look_at:
+            limits.look(first, time.monotonic())
         if output in ready and not log.copy(output):
             poll.unregister(output)
         if signals in ready and any(number in _STOP_SIGNALS for number in os.read(signals, 512)):
@@ -171,6 +198,7 @@ class _Log:
         self._limit = limit
         self._fd = -1
         self._size = 0
+        self._last = b""
 
     def __enter__(self) -> _Log:
         self._fd = self._open()
@@ -189,7 +217,13 @@ class _Log:
         self.write(chunk)
         return bool(chunk)
 
+    @property
+    def tail(self) -> str:
+        """The last of what was written."""
+        return self._last.decode("utf-8", "replace")
+
     def write(self, chunk: bytes) -> None:
+        self._last = (self._last + chunk)[-_TAIL_BYTES:]
         try:
             if chunk and self._size and self._size + len(chunk) > self._limit:
                 os.rename(self._path, self._path + ".1")

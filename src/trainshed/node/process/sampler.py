@@ -153,7 +153,7 @@ def _line(name: str, totals: _Totals, reading: ProcessReading, now_s: float) -> 
 
 def _process_trees(pids: dict[str, int]) -> dict[str, list[int]]:
     """For each replica its first process, the descendants, and orphans that belong to it."""
-    trees = {name: [pid, *tree.descendants(pid), *_cell_orphans(pid)] for name, pid in pids.items()}
+    trees = {name: [pid, *tree.descendants(pid), *tree.cell_orphans(pid)] for name, pid in pids.items()}
     roots = {pid: name for name, pid in pids.items()}
     for orphan in tree.children(os.getpid()):
         if orphan not in roots:
@@ -161,16 +161,6 @@ def _process_trees(pids: dict[str, int]) -> dict[str, list[int]]:
             if owner in trees:
                 trees[owner].extend([orphan, *tree.descendants(orphan)])
     return trees
-
-
-def _cell_orphans(pid: int) -> list[int]:
-    """The orphans of a replica in a cell, with their descendants: its init inherits them, as it does the replica."""
-    fields = tree.stat_fields(pid)
-    parent = int(fields[1]) if fields else os.getpid()
-    if parent in (os.getpid(), 0, 1):
-        return []
-    orphans = [child for child in tree.children(parent) if child != pid]
-    return [each for orphan in orphans for each in (orphan, *tree.descendants(orphan))]
 
 
 def _in_container(folder: str, name: str, pids: list[int]) -> list[int]:

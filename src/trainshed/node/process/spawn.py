@@ -20,9 +20,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Optional, Protocol
 
+    from .exit_status import ExitStatus
+
+    class CellLimits(Protocol):
+        """The limits of a cell: `sandbox.limits.CellLimits`."""
+
+        look_at: float
+
+        def look(self, first: int, now_s: float) -> None: ...
+        def hit(self, status: ExitStatus, tail: str) -> Optional[dict[str, Any]]: ...
+        def close(self) -> None: ...
+
     class Cell(Protocol):
         """A sandbox for one process: `sandbox.cell.Cell`, which this package does not import."""
 
+        @property
+        def private(self) -> str: ...
+        @property
+        def limits(self) -> Optional[CellLimits]: ...
         @property
         def has_init(self) -> bool: ...
         def fork(self) -> int: ...

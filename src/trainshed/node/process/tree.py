@@ -152,6 +152,16 @@ def children(pid: int) -> list[int]:
     return pids
 
 
+def cell_orphans(pid: int) -> list[int]:
+    """The orphans of a replica in a cell, with their descendants: its init inherits them, as it does the replica."""
+    fields = stat_fields(pid)
+    parent = int(fields[1]) if fields else os.getpid()
+    if parent in (os.getpid(), 0, 1):
+        return []
+    orphans = [child for child in children(parent) if child != pid]
+    return [each for orphan in orphans for each in (orphan, *descendants(orphan))]
+
+
 def _children_by_scan(parent: int) -> list[int]:
     pids = []
     for name in os.listdir("/proc"):

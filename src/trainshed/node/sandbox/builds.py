@@ -41,11 +41,15 @@ def run_build(spec: dict[str, Any], site: str, sources: str, run: Callable[[], i
         writable=[site, sources],
     )
     cell = Cell.of(shown, private, env.get("HOME", ""))
+    if cell.limits is not None:
+        cell.limits.open()
     temporary = cell.environment(env).get("TMPDIR", "/tmp")  # noqa: S108 - of the sandbox itself
     env.update(UV_CACHE_DIR=os.path.join(temporary, _CACHE_FOLDER), UV_LINK_MODE="copy")
     try:
         return run_in_cell(cell, run, env)
     finally:
+        if cell.limits is not None:
+            cell.limits.close()
         remove_folder(private)
 
 

@@ -20,6 +20,7 @@ import struct
 from ..process.tree import set_death_signal
 from . import filter as calls
 from . import landlock, mounts, syscalls, view
+from .limits import CellLimits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,22 +35,32 @@ _NUMBER = struct.Struct("i")
 class Cell:
     """The sandbox of one process. `enter` is called in the process itself."""
 
-    def __init__(self, level: str, seen: view.View, private: str, home: str, uid: int = 0) -> None:
+    def __init__(
+        self,
+        level: str,
+        seen: view.View,
+        private: str,
+        home: str,
+        uid: int = 0,
+        limits: Optional[dict[str, Any]] = None,
+    ) -> None:
         """`private` is a folder for what the cell alone uses. As root, `uid` is the user of the program; 0: the
-        server's own, without its rights."""
+        server's own, without its rights. `limits` is the part of a spec about them."""
         self.level = level
         self._view = seen
-        self._private = private
+        self.private = private
         self._home = home
         self._uid = uid
         self._filter = calls.build(syscalls.MACHINE)
         self._user = (os.getuid(), os.getgid())
+        counted = level == FULL and bool(uid or self._user[0])  # the kernel counts no processes of root
+        self.limits = CellLimits(limits, counted) if limits else None
 
     @classmethod
     def of(cls, spec: dict[str, Any], private: str, home: str) -> Cell:
         """From the part of a spec file."""
         seen = view.View(spec["read_only"], spec["writable"], spec["hidden"])
-        return cls(spec["level"], seen, private, home, spec["uid"])
+        return cls(spec["level"], seen, private, home, spec["uid"], spec.get("limits"))
 
     @property
     def has_init(self) -> bool:
@@ -58,7 +69,7 @@ class Cell:
 
     def fork(self) -> int:
         """Fork the init of the cell. Returns 0 in it; it must call `run_init`."""
-        mounts.prepare(self._private)
+        mounts.prepare(self.private)
         try:
             return syscalls.clone(_NAMESPACES | (0 if self._is_root else syscalls.CLONE_NEWUSER))
         except OSError as exc:  # "No space left on device": user.max_user_namespaces are in use
@@ -77,6 +88,8 @@ class Cell:
         """
         os.setpgid(0, 0)
         set_death_signal(signal.SIGKILL)
+        if self.limits is not None:
+            self.limits.join()
         if _is_closed(alive):
             os._exit(0)
         signal.set_wakeup_fd(-1)
@@ -105,7 +118,7 @@ class Cell:
         _await(pid, status)
 
     def _build(self, pid: int) -> None:
-        mounter = mounts.Mounter(self._private, self._view, self._home)
+        mounter = mounts.Mounter(self.private, self._view, self._home)
         os.umask(0o022)  # of the init alone: the program may have another user, and passes these folders
         proc, users = mounter.begin(), -1
         if self._is_root:
@@ -118,6 +131,10 @@ class Cell:
 
     def enter(self) -> None:
         """Give up all rights. Called in the program's own process, right before user code runs."""
+        if self.limits is not None:
+            if not self.has_init:
+                self.limits.join()
+            self.limits.enter()
         if self.level == FULL:
             if self._is_root:
                 os.setgroups([])
@@ -127,8 +144,8 @@ class Cell:
             syscalls.set_dumpable(True)
             landlock.restrict_scopes()
         else:
-            mounts.prepare(self._private)
-            own = [os.path.join(self._private, name) for name in mounts.OWN_FOLDERS.values()]
+            mounts.prepare(self.private)
+            own = [os.path.join(self.private, name) for name in mounts.OWN_FOLDERS.values()]
             syscalls.drop_capabilities()
             read_only = [*view.SYSTEM_FOLDERS, "/proc", *view.linked_files(), *self._view.read_only]
             landlock.restrict(read_only, [*view.devices(), "/dev/shm", *own, *self._view.writable])  # noqa: S108
@@ -148,7 +165,7 @@ class Cell:
         """The variables of a program in the cell."""
         if self.level == FULL:
             return {name: value for name, value in env.items() if name != "TMPDIR"}
-        return dict(env, TMPDIR=os.path.join(self._private, "tmp"))
+        return dict(env, TMPDIR=os.path.join(self.private, "tmp"))
 
 
 def read_status(status: int) -> Optional[int]:

@@ -33,6 +33,8 @@ def make_cell(spec: dict[str, Any], env: dict[str, str]) -> tuple[Optional[Cell]
     shown = dict(spec)
     shown["read_only"] = [*view.interpreter_paths(view.own_interpreter()), view.node_folder(), *spec["read_only"]]
     cell = Cell.of(shown, spec["private"], env.get("HOME", ""))
+    if cell.limits is not None:
+        cell.limits.open()
     return cell, _listen(spec["listen"]) if spec["listen"] else -1
 
 

@@ -18,7 +18,7 @@ from ..files import remove_folder
 from ..journal import Journal
 from ..process import environment, mark, spawn, tree
 from ..process.exit_status import STARTED, ExitStatus
-from ..process.sampler import SAMPLE_INTERVAL_S, SampleWriter, oom_kills
+from ..process.sampler import SAMPLE_INTERVAL_S, SampleWriter
 from . import restart_policy, step_tracker
 from .cells import Cells
 from .child import Child
@@ -74,7 +74,6 @@ class Supervisor:
         self._gang_due: Optional[RestartCost] = None  # the gang is being stopped for this restart
         self._job_end: Optional[JobEnd] = None
         self._kill_at = self._cancel_at = self._sample_at = self._decide_at = self._gang_at = _NEVER
-        self._oom_kills = oom_kills()
         self._control = -1
         self._commands = b""
         self._running = False
@@ -104,8 +103,8 @@ class Supervisor:
         log = self._logs[next(each["name"] for each in self._spec["replicas"] if each["primary"])]
         site = self._spec["site"]
         os.makedirs(os.path.join(self._folder, "work"), mode=0o700, exist_ok=True)
-        if self._cells.note:
-            self._service.say(self._cells.note)
+        for note in self._cells.notes:
+            self._service.say(note)
         if self._spec.get("containers") and not self._spec.get("cluster"):
             self._start_installer("images", log)
         elif not self._spec["packages"]:
@@ -151,7 +150,7 @@ class Supervisor:
         env = spawn.environment(self._spec, replica, self._spec["site"] if self._spec["packages"] else "")
         env.update({**self._cells.variables, tree.REPLICA_VARIABLE: replica["name"], mark.VARIABLE: self._folder})
         argv = spawn.command(self._spec, replica, self._folder)
-        return self._start(replica["name"], argv, env, log, cell=self._cells.make(replica["name"], env))
+        return self._start(replica["name"], argv, env, log, cell=self._cells.make(replica["name"], env, log))
 
     def _start_proxy(self, name: str, incarnation: str, log: ReplicaLog) -> bool:
         from ..remote import replica_proxy  # late: local replicas do not need it
@@ -186,7 +185,7 @@ class Supervisor:
     # -- the loop
 
     def _run_once(self) -> None:
-        timers = (self._kill_at, self._cancel_at, self._sample_at, self._decide_at, self._gang_at)
+        timers = (self._kill_at, self._cancel_at, self._sample_at, self._decide_at, self._gang_at, self._cells.look_at)
         wake_at = min([*timers, self._order.check_at, *(due_s for due_s, _ in self._due.values())])
         for key, _ in self._selector.select(min(max(0.0, wake_at - time.monotonic()), _SELECT_MAX_S)):
             if self._selector.get_map().get(key.fd) is key:  # else an earlier callback closed it
@@ -202,6 +201,7 @@ class Supervisor:
             self._start_replica(each)
         for name in [name for name, (due_s, _) in self._due.items() if now >= due_s]:
             self._restart_replica(name)
+        self._cells.look(self._children.values(), now)
         if now >= self._sample_at:
             self._sample_at = now + SAMPLE_INTERVAL_S
             self._sample(now)
@@ -284,6 +284,7 @@ class Supervisor:
         if child.name == _INSTALLER:
             self._on_installed(exit_status)
             return
+        self._cells.exited(child.name, exit_status, child.log.tail())
         self._exits[child.name] = exit_status
         if self._hangs is not None:
             self._hangs.exited(child.name)
@@ -321,7 +322,7 @@ class Supervisor:
                 self._decide(each)
 
     def _is_peer_loss(self, name: str, status: ExitStatus) -> bool:
-        if status.ok or status.lost or len(self._replicas) == 1:
+        if status.ok or status.lost or status.limited or len(self._replicas) == 1:
             return False
         from . import replica_failure  # late: most jobs never need it
 
@@ -442,8 +443,7 @@ class Supervisor:
         seen: dict[str, Any] = {"memory_peak_bytes": peak}
         if self._spec.get("cluster"):
             seen = failure.read_failure(self._folder, name) or {}
-        elif oom_kills() > self._oom_kills and status.signal == signal.SIGKILL:
-            seen["cause"] = failure.OUT_OF_MEMORY
+        seen.update(self._cells.reason(name, status))
         if name in self._hung:
             seen["cause"] = failure.REPLICA_HUNG
         seen.update(job_end.failure or {})

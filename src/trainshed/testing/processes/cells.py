@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -144,14 +146,16 @@ def send_command(attempt: Path, command: bytes) -> None:
 
 @contextmanager
 def cellblock(path: Path, *, user: int) -> Iterator[Cellblock]:
-    """A state folder in `path`. With a `user`, all of it belongs to that one."""
+    """A state folder in `path`. With a `user`, all of it belongs to that one, and it is elsewhere: each session of
+    pytest closes the folder of all of them to others."""
+    if user:
+        path = Path(tempfile.mkdtemp(prefix="trainshed-block-"))
     block = Cellblock(path, user)
     for folder in (block.home.path, path / "account"):
         folder.mkdir(mode=0o700, parents=True)
-    for parent in path.parents:  # pytest closes its folders to others
-        if user and parent.stat().st_mode & 0o001 == 0:
-            parent.chmod(parent.stat().st_mode | 0o011)
     try:
         yield block
     finally:
         block.close()
+        if user:
+            shutil.rmtree(path, ignore_errors=True)

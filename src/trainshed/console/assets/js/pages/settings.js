@@ -65,7 +65,10 @@ export default function page(ctx) {
     () => get("/trainshed/v1/server"),
     (/** @type {Api.Server} */ server) => {
       const reason = server.sandboxReason ? `: ${server.sandboxReason}` : "";
-      sandbox.textContent = `The sandbox around user code has the level ${server.sandbox}${reason}.`;
+      const why = server.limitsReason ? `: ${server.limitsReason}` : "";
+      sandbox.textContent =
+        `The sandbox around user code has the level ${server.sandbox}${reason}. ` +
+        `Its limits have the level ${server.limits}${why}.`;
     },
   );
   return node;
