@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,21 @@ def test_a_rotation_that_is_cut_off_loses_nothing_and_can_be_repeated(shed: Shed
     assert shed.restarted().values(PROJECT, ["one"]) == {"one": VALUE}
     assert shed.restarted().rotate_key()["secrets"] == 1
     assert shed.restarted().values(PROJECT, ["one"]) == {"one": VALUE}
+
+
+def test_a_value_that_is_set_while_the_key_is_rotated_can_be_read(shed: Shed, monkeypatch: pytest.MonkeyPatch) -> None:
+    shed.secrets.set(PROJECT, "one", VALUE, user="ada")
+    write, rotation = shed.store.put, threading.Thread(target=shed.secrets.rotate_key)
+
+    def put(secret: SealedSecret) -> None:
+        rotation.start()
+        rotation.join(0.05)  # it ends here, unless it waits for this value
+        write(secret)
+
+    monkeypatch.setattr(shed.store, "put", put)
+    shed.secrets.set(PROJECT, "two", VALUE, user="ada")
+    rotation.join()
+    assert shed.restarted().values(PROJECT, ["one", "two"]) == {"one": VALUE, "two": VALUE}
 
 
 def test_without_its_key_a_secret_is_shown_as_unreadable_until_it_is_set_again(shed: Shed) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ class Secrets:
         self._store = store
         self._key = key
         self._clock = clock
+        self._sealing = threading.Lock()  #: from a seal until its row is written; a rotation forgets keys of no row
 
     def listed(self, project: str) -> list[dict[str, Any]]:
         return [self._body(secret) for secret in self._store.of(project)]
@@ -27,11 +29,12 @@ class Secrets:
     def set(self, project: str, name: str, value: object, *, user: str) -> dict[str, Any]:
         """Store a value, in place of the one of that name. Jobs that run keep the one that they have."""
         name, value = secret_name(name), check_value(value)
-        key_id, sealed = self._key.seal(value, _context(project, name))
-        secret = SealedSecret(
-            project=project, name=name, key_id=key_id, sealed=sealed, user=user, updated_us=self._clock()
-        )
-        self._store.put(secret)
+        with self._sealing:
+            key_id, sealed = self._key.seal(value, _context(project, name))
+            secret = SealedSecret(
+                project=project, name=name, key_id=key_id, sealed=sealed, user=user, updated_us=self._clock()
+            )
+            self._store.put(secret)
         return self._body(secret)
 
     def delete(self, project: str, name: str) -> None:
@@ -44,6 +47,10 @@ class Secrets:
         The new key is on disk before a row has it, and the older ones are there until no row has them. Secrets whose
         key is not there stay as they are.
         """
+        with self._sealing:
+            return self._rotate()
+
+    def _rotate(self) -> dict[str, Any]:
         key_id = self._key.add()
         unreadable: list[str] = []
 
