@@ -69,11 +69,10 @@ class PublicMirrors:
     def add(self, uri: str, reader: ObjectReader, budget: WorkBudget) -> dict[str, Any]:
         """Make a mirror of `uri` with the bytes of an object, or replace it."""
         bucket, name = public_name(uri)
-        with self._lock:
-            if not (self._root / bucket).is_dir():
-                self._backend.make_bucket(bucket)
-            with self._backend.stage() as staged:
-                reader.copy_to(staged, budget)
+        with self._backend.stage() as staged:
+            reader.copy_to(staged, budget)  # may take minutes, in which reads of other mirrors must not wait
+            with self._lock:
+                self._make_bucket(bucket)
                 info = self._backend.commit(staged, ObjectDraft(bucket=bucket, name=name, traits=reader.info.traits))
         LOG.info("mirror.added uri=gs://%s/%s bytes=%d", bucket, name, info.size)
         return _body(info)
@@ -94,12 +93,15 @@ class PublicMirrors:
 
     def _make_mnist(self) -> None:
         bucket, name = MNIST
-        if not (self._root / bucket).is_dir():
-            self._backend.make_bucket(bucket)
+        self._make_bucket(bucket)
         traits = ObjectMetadata(content_type="application/octet-stream", metadata={_BUILT_IN: "true"})
         with self._backend.stage() as staged:
             staged.write(mnist_archive(self._samples() / "data" / "mnist"))
             self._backend.commit(staged, ObjectDraft(bucket=bucket, name=name, traits=traits))
+
+    def _make_bucket(self, bucket: str) -> None:
+        if not (self._root / bucket).is_dir():
+            self._backend.make_bucket(bucket)
 
 
 def public_name(uri: str) -> tuple[str, str]:
