@@ -123,6 +123,8 @@ def test_other_projects_writes_and_browsers_ask_nobody(online: RunningServer, st
     assert caller("GET", "/storage/v1/b/cloud-samples-data", headers={"cookie": "trainshed=x"})[0] == 401
     looped = {"via": "1.0 trainshed"}
     assert caller("GET", "/storage/v1/b/cloud-samples-data/o", token=token, headers=looped)[0] == 404
+    for name in ("..", "a%0Apublic_data.read", "A", "a%2Fb"):
+        assert caller("GET", f"/storage/v1/b/{name}/o", token=token)[0] in (400, 404), name
     assert storage.seen == []
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import http.client
 import io
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 
 from trainshed.errors import UnavailableError
@@ -27,17 +27,12 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxiedResponse:
-    """A response whose body is still to be read. Callers read `pieces` to the end or close it."""
+    """A response whose body is still to be read. Callers read `pieces` to the end, or call `close`."""
 
     status: int
     headers: Headers
     pieces: AsyncGenerator[bytes]
-
-    async def drop(self) -> None:
-        """Close the connection, unread."""
-        async for _ in self.pieces:
-            break
-        await self.pieces.aclose()
+    close: Callable[[], None] = lambda: None  #: closes the connection, read or not; idempotent
 
 
 async def forward(port: int, method: str, target: bytes, headers: Headers, body: bytes) -> ProxiedResponse:
@@ -82,7 +77,7 @@ async def exchange(
     except BaseException:
         writer.close()
         raise
-    return ProxiedResponse(status=status, headers=response_headers, pieces=_chunks(reader, writer))
+    return ProxiedResponse(status=status, headers=response_headers, pieces=_chunks(reader, writer), close=writer.close)
 
 
 async def _chunks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncGenerator[bytes]:
@@ -107,4 +102,6 @@ def _parse_head(head: bytes) -> tuple[int, Headers]:
     status, headers = int(words[1]), list(http.client.parse_headers(io.BytesIO(rest)).items())
     if not 200 <= status < 600 or any("\r" in value or "\n" in value for _, value in headers):
         raise ValueError("an answer that can't be passed on: not a final one, or with a header of several lines")
+    if any(name.lower() == "transfer-encoding" for name, _ in headers):
+        raise ValueError("an answer in chunks, which HTTP/1.0 does not have")
     return status, headers

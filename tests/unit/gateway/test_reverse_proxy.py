@@ -57,6 +57,7 @@ def test_a_request_goes_there_and_its_answer_comes_back() -> None:
         *(b"", b"HTTP/1.0 200", b"SSH-2.0\r\n\r\n", b"HTTP/1.0 x y\r\n\r\n", b"x" * 70_000),
         *(b"HTTP/1.0 100 Continue\r\n\r\n", b"HTTP/1.0 999 Odd\r\n\r\n"),
         b"HTTP/1.0 200 OK\r\netag: a\r\n set-cookie: b\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
         b"HTTP/1.0 200 OK\r\n" + b"a: b\r\n" * 200 + b"\r\n",
     ],
 )

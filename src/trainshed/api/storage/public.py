@@ -19,8 +19,9 @@ from trainshed.api.http.request import services
 from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.api.storage.resources import base_url
 from trainshed.domain.iam import Access, Principal
-from trainshed.errors import NotFoundError
+from trainshed.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from trainshed.services.storage.public_data import HOST, VIA, ProxiedResponse, PublicData
+from trainshed.services.storage.uris import parse_uri
 
 LOG = logging.getLogger("trainshed.public_data")
 
@@ -43,7 +44,7 @@ _RESPONSE_HEADERS = frozenset(
     }
 )
 _LINKS = ("mediaLink", "selfLink")  #: fields of resources that lead to Google itself
-_MAX_PAGE_BYTES = 64 << 20  #: of a listing, whose links are rewritten
+_MAX_PAGE_BYTES = 16 << 20  #: of a listing, whose links are rewritten
 
 
 async def is_anonymous_read(request: Request, route: Route) -> bool:
@@ -82,12 +83,20 @@ def _is_read(request: Request, route: Route) -> bool:
 
 def _is_elsewhere(request: Request) -> bool:
     """Return whether no project has the bucket that a request names, and somebody else may. Blocks."""
-    public = services(request).public_data
+    public, bucket = services(request).public_data, request.path_params["bucket"]
     try:
-        services(request).buckets.owner(request.path_params["bucket"])
+        services(request).buckets.owner(bucket)
     except NotFoundError:
-        return public.asks or _is_mirrored(request, public)
+        return _is_name(bucket) and (public.asks or _is_mirrored(request, public))
     return False
+
+
+def _is_name(bucket: str) -> bool:
+    """Return whether a bucket may have this name, so that it can be in a path and in a line of the server's log."""
+    try:
+        return parse_uri(f"gs://{bucket}", field="bucket") == (bucket, "")
+    except InvalidArgumentError:
+        return False
 
 
 async def respond(request: Request, route: Route) -> Response:
@@ -142,7 +151,7 @@ class _PublicResponse(Response):
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         finally:
-            await self._proxied.pieces.aclose()
+            self._proxied.close()
 
 
 def _is_passed(name: str) -> bool:
@@ -151,20 +160,29 @@ def _is_passed(name: str) -> bool:
 
 async def _resource(request: Request, proxied: ProxiedResponse) -> Response:
     """Return a resource or a page of them, with links to this server: a client follows them with its token."""
-    content = bytearray()
-    async for piece in proxied.pieces:
-        content += piece
-        if len(content) > _MAX_PAGE_BYTES:
-            await proxied.pieces.aclose()
-            raise NotFoundError("Google's storage sent a listing that is too long. Ask for fewer objects at once.")
+    content = await _page(proxied)
     headers = {name: value for name, value in proxied.headers if name.lower() == "etag"}
     try:
-        body = orjson.loads(bytes(content))
+        body = orjson.loads(content)
     except orjson.JSONDecodeError:
-        return Response(bytes(content), proxied.status, headers, media_type="text/plain")
+        return Response(content, proxied.status, headers, media_type="text/plain")
     base = base_url(request)
     for each in (body, *(body.get("items") or ())) if isinstance(body, dict) else ():
         for link in _LINKS:
             if isinstance(each.get(link), str):
                 each[link] = f"{base}/{each[link].split('/', 3)[-1]}"
     return Response(orjson.dumps(body), proxied.status, headers, media_type="application/json; charset=UTF-8")
+
+
+async def _page(proxied: ProxiedResponse) -> bytes:
+    content = bytearray()
+    try:
+        async for piece in proxied.pieces:
+            content += piece
+            if len(content) > _MAX_PAGE_BYTES:
+                raise NotFoundError("Google's storage sent a listing that is too long. Ask for fewer objects at once.")
+    except (OSError, TimeoutError) as exc:
+        raise UnavailableError(f"Google's storage broke off within an answer: {type(exc).__name__}.") from exc
+    finally:
+        proxied.close()
+    return bytes(content)
