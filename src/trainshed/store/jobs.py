@@ -75,10 +75,7 @@ class JobStore:
 
     def get(self, project: str, job_id: str) -> Job:
         with self._database.read() as tx:
-            rows = tx.rows(QUERY["get_job"], {"project": project, "id": job_id})
-        if not rows:
-            raise NotFoundError(f"There is no job {job_id} in project {project}.")
-        return job_from_row(rows[0])
+            return job_of(tx, project, job_id)
 
     def find(self, project: str, job_id: str) -> Job | None:
         """The job. Returns None if it does not exist, or if its row is unreadable, which is logged once."""
@@ -101,7 +98,7 @@ class JobStore:
         with self._queue_index.change() as put_in_index, self._database.write() as tx:
             if tx.run(QUERY["update_job"], _values(job)) == 0:
                 raise WriteConflictError(f"Job {job.id} was changed by someone else; read it again.")
-            _write_events(tx, job, events)
+            write_events(tx, job, events)
             put_in_index(job)
         return replace(job, generation=job.generation + 1)
 
@@ -113,7 +110,7 @@ class JobStore:
         """
         with self._database.write() as tx:
             tx.lock(QUERY["lock_job"], {"project": job.project, "id": job.id})
-            _write_events(tx, job, events)
+            write_events(tx, job, events)
 
     def page(self, project: str, *, before: tuple[int, str], limit: int) -> Sequence[Job]:
         """Up to `limit` readable jobs older than `before` (its order_us and id), newest first."""
@@ -238,7 +235,16 @@ def _values(job: Job) -> dict[str, Any]:
     }
 
 
-def _write_events(tx: Transaction, job: Job, events: Iterable[JobEvent]) -> None:
+def job_of(tx: Transaction, project: str, job_id: str) -> Job:
+    """Return a job. Raises `NotFoundError` if it does not exist."""
+    rows = tx.rows(QUERY["get_job"], {"project": project, "id": job_id})
+    if not rows:
+        raise NotFoundError(f"There is no job {job_id} in project {project}.")
+    return job_from_row(rows[0])
+
+
+def write_events(tx: Transaction, job: Job, events: Iterable[JobEvent]) -> None:
+    """Add events to a job's history. The transaction holds the job's row."""
     tx.run_many(QUERY["insert_event"], _event_values(job, events))
 
 

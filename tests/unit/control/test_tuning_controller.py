@@ -24,6 +24,7 @@ from trainshed.domain.jobs.reconcile import (
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.tuning.search import SearchRequest, SearchResult
+from trainshed.domain.tuning.steering import SteeringChange
 from trainshed.domain.tuning.trial import Trial, TrialMeasurement, TrialOutcome
 from trainshed.store.jobs import JobStore
 from trainshed.store.tuning.trials import TrialStore
@@ -173,8 +174,8 @@ def test_a_trial_that_is_lost_again_and_again_fails_and_the_search_goes_on(
 
 def test_a_point_of_a_user_comes_before_suggestions(stores: tuple[JobStore, TrialStore]) -> None:
     search = Search(*stores)
-    search.trials.steering.add_point("p", "j", {"x": 0.9})
-    search.trials.steering.change("p", "j", max_parallel=3)
+    change = SteeringChange(max_parallel=3, point={"x": 0.9})
+    search.trials.steer("p", "j", lambda job, trials, steering: change, now_us=0)
     search.controller.step()
     assert [trial.point["x"] for trial in search.trials.of("p", "j")] == [0.01, 0.9, 0.03]
     assert search.trials.steering.of("p", "j").points == ()
@@ -183,7 +184,8 @@ def test_a_point_of_a_user_comes_before_suggestions(stores: tuple[JobStore, Tria
 def test_a_finished_search_ends_with_what_its_trials_have(stores: tuple[JobStore, TrialStore]) -> None:
     search = Search(*stores, maxParallelTrials=2)
     search.run(1, 0.5, end=None)
-    search.trials.steering.change("p", "j", finish="Finished by ana.")
+    change = SteeringChange(finish="Finished by ana.")
+    search.trials.steer("p", "j", lambda job, trials, steering: change, now_us=0)
     search.controller.step()
     assert [trial.job.state for trial in search.trials.of("p", "j")] == [JobState.CANCELLING, JobState.CANCELLED]
     search.to(1, JobState.CANCELLED)

@@ -76,7 +76,7 @@ def test_bounds_change_one_by_one_and_the_log_says_who_did(search: Search) -> No
         "maxTrials is 9, it was 4. Changed by ana.",
         "maxParallelTrials is 3, it was 2. Changed by ana.",
     ]
-    assert search.control.woken == 2
+    assert search.control.woken == 3
 
 
 @pytest.mark.parametrize("changes", [{}, {"max_trials": 0}, {"max_trials": 1001}, {"max_parallel": 0}])

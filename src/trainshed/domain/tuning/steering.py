@@ -36,6 +36,17 @@ class Steering:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteeringChange:
+    """What a person changes about a search. What is not given stays."""
+
+    max_trials: int | None = None
+    max_parallel: int | None = None
+    finish: str = ""  #: the first reason counts
+    point: Point | None = None  #: to be tried behind those that wait
+    message: str = ""  #: for the history of the job; empty: nothing that people have to know
+
+
 def read_own_point(space: Space, values: Mapping[str, object], path: str) -> dict[str, float | int | str]:
     """Return a point that a person gave. Numbers may be texts, as command lines have them.
 

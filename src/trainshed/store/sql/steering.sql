@@ -12,8 +12,8 @@ on conflict (project, job) do update
        max_parallel = coalesce(excluded.max_parallel, search_steering.max_parallel),
        finish = case when search_steering.finish = '' then excluded.finish else search_steering.finish end;
 
--- lock_job
-select id from jobs where project = :project and id = :job for update;
+-- touch_job
+update jobs set generation = generation + 1 where project = :project and id = :job;
 
 -- next_number
 select coalesce(max(number), 0) + 1 as number from own_points where project = :project and job = :job;

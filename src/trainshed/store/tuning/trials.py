@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import orjson
 
-from trainshed.domain.jobs.job import Job, JobEvent
+from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
 from trainshed.domain.tuning.space import Point
-from trainshed.domain.tuning.steering import OwnPoint
+from trainshed.domain.tuning.steering import OwnPoint, Steering, SteeringChange
 from trainshed.domain.tuning.trial import Trial, TrialOutcome
 from trainshed.store.database import Database, Transaction, load_queries, storable
-from trainshed.store.jobs import JobStore, job_from_row
+from trainshed.store.jobs import JobStore, job_from_row, job_of, write_events
 from trainshed.store.rows import ReadRows, read_rows
-from trainshed.store.tuning.steering import SteeringStore, delete_point
+from trainshed.store.tuning.steering import SteeringStore, delete_point, hold_search, read_steering, write_change
 
 QUERY = load_queries("trials")
 
@@ -47,21 +47,30 @@ class TrialStore:
 
     def of(self, project: str, job_id: str) -> Sequence[Trial]:
         """The trials of a tuning job by number, each with its job. Those whose rows are unreadable are left out."""
-        key = {"project": project, "job": job_id}
         with self._database.read() as tx:
-            trials, jobs = tx.rows(QUERY["trials_of"], key), tx.rows(QUERY["jobs_of"], key)
-        by_number = {job.trial: job for job in read_rows(jobs, job_from_row).values}
-        return [
-            Trial(
-                number=row["number"],
-                point=orjson.loads(row["point"]),
-                job=by_number[row["number"]],
-                outcome=TrialOutcome.parse(orjson.loads(row["outcome"])) if row["outcome"] else None,
-                stopped=row["stopped"],
-            )
-            for row in trials
-            if row["number"] in by_number
-        ]
+            return _trials_of(tx, project, job_id)
+
+    def steer(
+        self,
+        project: str,
+        job_id: str,
+        decide: Callable[[Job, Sequence[Trial], Steering], SteeringChange],
+        *,
+        now_us: int,
+    ) -> Job:
+        """Write the change that `decide` returns for a search as it is, with its event, in one transaction.
+
+        The search can't end, and nobody else can steer it, in between. Raises `NotFoundError` without the job, and
+        what `decide` raises; then nothing is written. Returns the job.
+        """
+        with self._database.write() as tx:
+            hold_search(tx, project, job_id)
+            job = job_of(tx, project, job_id)
+            change = decide(job, _trials_of(tx, project, job_id), read_steering(tx, project, job_id))
+            write_change(tx, project, job_id, change)
+            if change.message:
+                write_events(tx, job, [JobEvent(kind=JobEventKind.TRIAL, message=change.message, time_us=now_us)])
+        return job
 
     def chain(self, job: Job) -> list[tuple[Job, Sequence[Trial]]]:
         """Return the tuning jobs whose search this one continues, with their trials, the nearest first."""
@@ -94,3 +103,20 @@ class TrialStore:
         """Trials' jobs that have not ended although their tuning job has."""
         with self._database.read() as tx:
             return read_rows(tx.rows(QUERY["abandoned_trials"]), job_from_row).values
+
+
+def _trials_of(tx: Transaction, project: str, job_id: str) -> Sequence[Trial]:
+    key = {"project": project, "job": job_id}
+    trials, jobs = tx.rows(QUERY["trials_of"], key), tx.rows(QUERY["jobs_of"], key)
+    by_number = {job.trial: job for job in read_rows(jobs, job_from_row).values}
+    return [
+        Trial(
+            number=row["number"],
+            point=orjson.loads(row["point"]),
+            job=by_number[row["number"]],
+            outcome=TrialOutcome.parse(orjson.loads(row["outcome"])) if row["outcome"] else None,
+            stopped=row["stopped"],
+        )
+        for row in trials
+        if row["number"] in by_number
+    ]
