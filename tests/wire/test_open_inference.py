@@ -19,7 +19,7 @@ from tritonclient.utils import InferenceServerException
 from trainshed.domain.models.hosting import ServingState
 from trainshed.gateway.routes import ModelRoute, VersionRoute
 from trainshed.testing.processes.gateway import RunningGateway
-from trainshed.testing.processes.model_hosts import ModelHost
+from trainshed.testing.processes.model_hosts import gateway_with_models
 
 PROJECT = "inferred"
 BASE = f"/v1/projects/{PROJECT}/v2"
@@ -36,15 +36,8 @@ DATATYPES = (
 @pytest.fixture(scope="module")
 def shed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     classes = {"scores": "Scorer", "shouts": "Shouter", "sums": "Weighing", "mirror": "Mirror"}
-    hosts = {name: ModelHost(tmp_path_factory.mktemp(name), model, name=name) for name, model in classes.items()}
-    running = RunningGateway(tmp_path_factory.mktemp("inferred")).start()
-    for name, host in hosts.items():
-        host.wait()
-        running.publish(name, host.address, project=PROJECT)
-    yield running
-    running.stop()
-    for host in hosts.values():
-        host.stop()
+    with gateway_with_models(tmp_path_factory.mktemp("inferred"), classes, project=PROJECT) as running:
+        yield running
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from trainshed.domain.models.hosting import ServingState
 from trainshed.gateway.routes import ModelRoute, VersionRoute
 from trainshed.testing.processes.gateway import RunningGateway
-from trainshed.testing.processes.model_hosts import ModelHost
+from trainshed.testing.processes.model_hosts import gateway_with_models
 
 PROJECT = "served"
 BASE = f"/tfserving/projects/{PROJECT}"
@@ -25,15 +25,8 @@ SCORES = [[3.5, 2.0], [-3.0, 4.0]]
 @pytest.fixture(scope="module")
 def shed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     classes = {"scores": "Scorer", "shouts": "Shouter", "sums": "Weighing"}
-    hosts = {name: ModelHost(tmp_path_factory.mktemp(name), model, name=name) for name, model in classes.items()}
-    running = RunningGateway(tmp_path_factory.mktemp("tfserving")).start()
-    for name, host in hosts.items():
-        host.wait()
-        running.publish(name, host.address, project=PROJECT)
-    yield running
-    running.stop()
-    for host in hosts.values():
-        host.stop()
+    with gateway_with_models(tmp_path_factory.mktemp("tfserving"), classes, project=PROJECT) as running:
+        yield running
 
 
 def ask(shed: RunningGateway, method: str, path: str, body: object = None, token: str = "") -> tuple[int, Any]:

@@ -57,7 +57,7 @@ from trainshed.api.native import audit as native_audit
 from trainshed.api.native import jobs as native_jobs
 from trainshed.api.native import models as native_models
 from trainshed.api.openapi.document import encoded
-from trainshed.api.protocols import open_inference, tf_serving
+from trainshed.api.protocols import mlflow, open_inference, tf_serving
 from trainshed.api.storage import batch as storage_batch
 from trainshed.api.storage import buckets as storage_buckets
 from trainshed.api.storage import objects as storage_objects
@@ -98,6 +98,7 @@ ROUTES: tuple[Route, ...] = (
     *ml_operations.ROUTES,
     *predict.ROUTES,
     *tf_serving.ROUTES,
+    *mlflow.ROUTES,
     *open_inference.ROUTES,
     *native_models.ROUTES,
     *ml_studies.ROUTES,

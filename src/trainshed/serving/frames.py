@@ -35,6 +35,7 @@ class FrameKind(IntEnum):
     PARITY_WITH = 8  #: like `PARITY`, with the content of the reference file as body
     TF_SERVING = 9  #: body: the JSON that a client of TensorFlow Serving sent
     INFER = 10  #: body: `infer_head` and what the client sent; of a response with status 200: `pack_infer`
+    MLFLOW = 11  #: body: the JSON that a client of MLflow's scoring protocol sent
 
 
 class BadFrameError(ValueError):

@@ -119,6 +119,9 @@ def test_bodies_are_passed_on_as_they_are(started: Any) -> None:
     assert (said["loader"], said["detail"], said["batching"]) == ("container", "the container example (abc)", False)
     host.send(1, b'{"instances": [1, {"a": "b"}]}')
     assert host.receive() == (1, 200, b'{"predictions": [1, {"a": "b"}]}')
+    for number, kind in enumerate((FrameKind.TF_SERVING, FrameKind.MLFLOW), start=2):
+        host.send(number, b'{"instances": [2]}', kind)
+        assert host.receive() == (number, 200, b'{"predictions": [2]}')
     status, answer = host.ask(pack_raw("text/x-words", b"abc"), FrameKind.RAW)
     assert (status, unpack_raw(answer)) == (200, ("text/x-words", b"cba"))
     assert host.log.read_text() == "starting well with a secret\n"

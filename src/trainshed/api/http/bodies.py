@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from trainshed.errors import InvalidArgumentError, PayloadTooLargeError
 
+CSV = "text/csv"  #: the content type of bodies that a route of predictions may refuse
 MAX_DEPTH = 64
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)  # possessive: one pass over any input
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))

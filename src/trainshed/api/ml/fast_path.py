@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from starlette.responses import Response
 from starlette.types import Scope
 
+from trainshed.api.http.bodies import CSV
 from trainshed.api.http.responses import SECURITY_HEADERS, error_in_form, error_response
 from trainshed.domain.iam import Access
 from trainshed.errors import TrainshedError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from trainshed.services.registry import Services
 
 ACCESS = Access.PREDICT  #: that a prediction needs
+_CSV = CSV.encode()
 MAX_REMEMBERED = 10_000  #: URLs, and Hosts
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -91,6 +93,7 @@ class FastPath:
             or values.get(b"host") not in self._hosts
             or not 0 < len(length) < 16
             or not length.isdigit()
+            or values.get(b"content-type", b"").lower().startswith(_CSV)
             or int(length) > self._body_limit
         ):
             return None

@@ -10,12 +10,10 @@ from trainshed import __version__
 from trainshed.api.http.predictions import json_prediction, remember, send_prediction
 from trainshed.api.http.request import project, services
 from trainshed.api.http.responses import json_response
-from trainshed.api.protocols.routes import protocol_route
-from trainshed.errors import UnavailableError
+from trainshed.api.protocols.routes import available_route, protocol_route, version_route
 from trainshed.gateway.gateway import Answer, FrameKind, unpack_infer
 from trainshed.gateway.protocols import open_inference as words
-from trainshed.gateway.protocols.tf_serving import is_available
-from trainshed.gateway.routes import PredictTarget, VersionRoute
+from trainshed.gateway.routes import PredictTarget
 
 _SERVER = "/v1/projects/{project}/v2"
 _MODEL = f"{_SERVER}/models/{{model}}"
@@ -35,7 +33,7 @@ async def ready(request: Request) -> Response:
 
 
 async def model_metadata(request: Request) -> Response:
-    route = _route_of(request)
+    route = version_route(request)
     model = services(request).predictions.model(route.project, route.model)
     signatures = await run_in_threadpool(
         services(request).versions.signatures, route.project, route.model, route.version
@@ -44,10 +42,7 @@ async def model_metadata(request: Request) -> Response:
 
 
 async def model_ready(request: Request) -> Response:
-    route = _route_of(request)
-    if not is_available(route):
-        raise UnavailableError(route.reason or f"Version {route.version} of model {route.model} is not ready.")
-    return json_response({"name": route.model, "ready": True})
+    return json_response({"name": available_route(request).model, "ready": True})
 
 
 async def infer(request: Request) -> Response:
@@ -67,11 +62,6 @@ def _infer_response(answer: Answer | None) -> Response:
     if not length:
         return Response(bytes(body), media_type="application/json")
     return Response(bytes(body), headers={words.JSON_LENGTH_HEADER: str(length)}, media_type="application/octet-stream")
-
-
-def _route_of(request: Request) -> VersionRoute:
-    params = request.path_params
-    return services(request).predictions.version(project(request), params["model"], params.get("version", ""))
 
 
 ROUTES = (

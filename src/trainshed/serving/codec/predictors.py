@@ -185,8 +185,7 @@ class InstancePredictor:
     def read(self, body: bytes) -> InstanceRequest:
         document = read_object(body)
         instances = instances_of(document)
-        others = {name: value for name, value in document.items() if name != "instances"}
-        return InstanceRequest(instances=instances, others=others, key=self._key(others))
+        return self.request_with(instances, {k: v for k, v in document.items() if k != "instances"})
 
     def _key(self, others: dict[str, Any]) -> object:
         return write(others) if self._model.merges else object()
@@ -198,7 +197,10 @@ class InstancePredictor:
         return False
 
     def request(self, instances: list[Any], signature: str) -> InstanceRequest:
-        others = {"signature_name": signature} if signature else {}
+        return self.request_with(instances, {"signature_name": signature} if signature else {})
+
+    def request_with(self, instances: list[Any], others: dict[str, Any]) -> InstanceRequest:
+        """A request of parsed instances with the other fields of its body."""
         return InstanceRequest(instances=instances, others=others, key=self._key(others))
 
     def read_lines(self, lines: Sequence[bytes], signature: str) -> None:

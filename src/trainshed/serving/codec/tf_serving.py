@@ -31,6 +31,8 @@ class TfServingRequest:
 class TfServingCodec:
     """Serves bodies of TensorFlow Serving with the predictor of any model."""
 
+    columns_field = "outputs"  #: of the response to columns
+
     def __init__(self, predictor: TensorPredictor | InstancePredictor) -> None:
         self._predictor = predictor
 
@@ -39,19 +41,22 @@ class TfServingCodec:
         if _INPUTS_KEY in body and INPUTS in (document := read_object(body)):
             if INSTANCES in document:
                 raise InvalidInputsError(f'The body must have "{INSTANCES}" or "{INPUTS}", and has both.')
-            columns = self._columns(document[INPUTS], document.get(SIGNATURE_NAME))
-            return TfServingRequest(request=columns, columns=True, key=(TfServingCodec, True, columns.key))
-        rows = self._predictor.read(body)
-        return TfServingRequest(request=rows, columns=False, key=(TfServingCodec, False, rows.key))
+            return self.whole(self.columns(document[INPUTS], document.get(SIGNATURE_NAME)), columns=True)
+        return self.whole(self._predictor.read(body), columns=False)
+
+    def whole(self, request: TensorRequest | InstanceRequest, *, columns: bool) -> TfServingRequest:
+        """The request with the form of its response."""
+        return TfServingRequest(request=request, columns=columns, key=(type(self), columns, request.key))
 
     def run(self, requests: Sequence[TfServingRequest]) -> list[bytes]:
         """The responses to requests with equal keys, from one run of the model."""
         inner = [request.request for request in requests]
         if not requests[0].columns:
             return [write({"predictions": rows}) for rows in split_predictions(inner, self._rows(inner))]
-        return [write({"outputs": outputs}) for outputs in self._outputs(inner)]
+        return [write({self.columns_field: outputs}) for outputs in self._outputs(inner)]
 
-    def _columns(self, inputs: Any, signature_name: object) -> TensorRequest | InstanceRequest:
+    def columns(self, inputs: Any, signature_name: object) -> TensorRequest | InstanceRequest:
+        """A request of parsed columns."""
         if isinstance(self._predictor, TensorPredictor):
             return tensors_of_columns(inputs, signature_name, self._predictor.signatures)
         return self._predictor.request(instances_of_columns(inputs), "")

@@ -33,6 +33,7 @@ _FORWARDED = (
     FrameKind.PREDICT,
     FrameKind.RAW,
     FrameKind.TF_SERVING,
+    FrameKind.MLFLOW,
 )  #: kinds whose bodies go to the container unchanged
 _NO_INFER = (
     "This version is a custom container, which gets no requests of the Open Inference Protocol. Send predict, or "

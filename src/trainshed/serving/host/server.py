@@ -17,6 +17,7 @@ from typing import IO, Any
 import orjson
 
 from ..codec.json_documents import write
+from ..codec.mlflow import MlflowCodec
 from ..codec.open_inference import InferCodec
 from ..codec.predictors import Predictor, RequestCodec, predictor
 from ..codec.responses import QUEUE_FULL, Answer, error_answer
@@ -64,6 +65,7 @@ class Host:
             FrameKind.PREDICT: _BatchedCodec(self._predictor),
             FrameKind.TF_SERVING: _BatchedCodec(TfServingCodec(model_predictor)),
             FrameKind.INFER: _BatchedCodec(InferCodec(model_predictor, model=spec.model, version=spec.version)),
+            FrameKind.MLFLOW: _BatchedCodec(MlflowCodec(model_predictor, model)),
         }
         self._handlers: dict[int, Callable[[bytes], Answer]] = {
             FrameKind.EXPLAIN: self._explain,

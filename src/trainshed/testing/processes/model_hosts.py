@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from trainshed.gateway.routes import HostAddress
+from trainshed.testing.processes.gateway import RunningGateway
 from trainshed.testing.processes.host_processes import RunningHost
 
 #: The spec's loader is the name of a class.
@@ -40,3 +43,20 @@ class ModelHost:
 
     def stop(self) -> None:
         self.process.close()
+
+
+@contextmanager
+def gateway_with_models(folder: Path, classes: Mapping[str, str], *, project: str) -> Iterator[RunningGateway]:
+    """A gateway with a host for each model of a project. `classes` are names of classes by names of models."""
+    hosts = {}
+    for name, model in classes.items():
+        (folder / name).mkdir()
+        hosts[name] = ModelHost(folder / name, model, name=name)
+    running = RunningGateway(folder).start()
+    for name, host in hosts.items():
+        host.wait()
+        running.publish(name, host.address, project=project)
+    yield running
+    running.stop()
+    for host in hosts.values():
+        host.stop()
