@@ -101,6 +101,7 @@ def build_job_plane(
     local_engine = RegisteredEngine(
         engine=core.engine,
         prepare=prepare,
+        clear=lambda job: secret_files.remove(job, builder.folder(job)),
         supports=frozenset({TRAINING, TRAINING_IN_CONTAINERS, BATCH_PREDICTION, HOSTED_VERSION, HOSTED_CONTAINER}),
         uniform_slots=True,
         shortfall=partial(shortfall, cpus=core.cpus, machines=core.machines),

@@ -14,6 +14,7 @@ from trainshed.control.jobs import controller
 from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
 from trainshed.control.jobs.running_limits import Limits
+from trainshed.control.jobs.secret_files import SecretFiles
 from trainshed.domain.access.quotas import AppliedLimit, QuotaName
 from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.job import Job
@@ -51,9 +52,16 @@ def gang(job: Job) -> GangRequest:
     )
 
 
-def sites(prepare: Callable[[Job], AttemptSpec] = attempt_spec, **engines: Engine) -> EngineRegistry:
+def sites(
+    prepare: Callable[[Job], AttemptSpec] = attempt_spec,
+    clear: Callable[[Job], None] = lambda job: None,
+    **engines: Engine,
+) -> EngineRegistry:
     takes = frozenset({"training job"})
-    table = {name: RegisteredEngine(engine=engine, prepare=prepare, supports=takes) for name, engine in engines.items()}
+    table = {
+        name: RegisteredEngine(engine=engine, prepare=prepare, clear=clear, supports=takes)
+        for name, engine in engines.items()
+    }
     return EngineRegistry(table, default="local")
 
 
@@ -107,10 +115,11 @@ class Loop:
         engine: FakeEngine | None = None,
         far: FakeEngine | None = None,
         limits: Limits = lambda project, user: (),
+        clear: Callable[[Job], None] = lambda job: None,
     ) -> None:
         self.engine = engine or FakeEngine(slots=slots)
         self.far = far or FakeEngine(slots=slots)
-        table = sites(prepare, local=self.engine, far=self.far)
+        table = sites(prepare, clear, local=self.engine, far=self.far)
         self.control = JobController(store, table, gang=gang, max_launches=max(slots, 9), poll_s=0.01, limits=limits)
         CONTROLLERS.append(self.control)
         self._store = store
@@ -125,7 +134,14 @@ class Loop:
 
 
 def add(
-    store: JobStore, name: str, *, priority: int = 0, replicas: int = 1, engine: str = "local", user: str = ""
+    store: JobStore,
+    name: str,
+    *,
+    priority: int = 0,
+    replicas: int = 1,
+    engine: str = "local",
+    user: str = "",
+    labels: Mapping[str, str] | None = None,
 ) -> Job:
     workload = Training.parse({"workerCount": str(replicas - 1)})
     job = Job(
@@ -136,6 +152,7 @@ def add(
         replicas=replicas,
         engine=engine,
         user=user,
+        labels=labels or {},
         created_us=now_us(),
     )
     return store.add(job, ())
@@ -165,6 +182,41 @@ def test_jobs_beyond_a_limit_of_running_replicas_wait_and_hold_up_nobody(store: 
         loop.engine.finish(attempt_folder(store.get(PROJECT, name)))
         loop.until(name, JobState.SUCCEEDED)
     loop.until("a2", JobState.RUNNING)
+
+
+def test_secrets_are_removed_when_an_attempt_ends_or_does_not_begin(store: JobStore, tmp_path: Path) -> None:
+    files = SecretFiles(lambda project, names: dict.fromkeys(names, "planted-value"))
+    written, prepared, cancelled = [], threading.Event(), threading.Event()
+
+    def prepare(job: Job) -> AttemptSpec:
+        if job.id == "late":
+            prepared.set()
+            assert cancelled.wait(60)
+        spec = attempt_spec(job)
+        files.give(job, replace(spec, folder=tmp_path / job.id))
+        written.append(secrets(job.id))
+        return spec
+
+    def secrets(name: str) -> set[str]:
+        return {path.name for path in tmp_path.glob(f"{name}/secrets*")}
+
+    loop = Loop(store, prepare=prepare, clear=lambda job: files.remove(job, tmp_path / job.id))
+    labels = {"trainshed-secret-cert": "file"}
+    add(store, "a", labels=labels)
+    running = loop.until("a", JobState.RUNNING)
+    assert secrets("a") == {"secrets", "secrets.json"}
+    loop.engine.finish(attempt_folder(running))
+    loop.until("a", JobState.SUCCEEDED)
+    assert secrets("a") == set()
+    add(store, "late", labels=labels)
+    job = loop.until("late", JobState.PREPARING)
+    assert prepared.wait(60)
+    failure = Failure(cause=FailureCause.CANCELLED)
+    store.record(
+        job.to(JobState.CANCELLING, now_us=now_us()).to(JobState.CANCELLED, now_us=now_us(), failure=failure), ()
+    )
+    cancelled.set()
+    eventually(lambda: (len(written), secrets("late")), lambda seen: seen == (2, set()))
 
 
 def test_a_job_goes_from_the_queue_to_its_end(store: JobStore) -> None:

@@ -348,8 +348,11 @@ class JobController:
         """
         try:
             spec = self._registry.of(job).prepare(job)
-            if self._jobs.get(job.project, job.id).state is JobState.PREPARING:
+            current = self._jobs.get(job.project, job.id)
+            if current.state is JobState.PREPARING:
                 self._launch_on_engine(self._registry.of(job).engine, spec)
+            elif current.ended:  # while it was prepared
+                self._registry.of(job).clear(job)
         except DatabaseUnavailableError:
             raise
         except TrainshedError as exc:
@@ -392,6 +395,8 @@ class JobController:
         self._wrote = True
         LOG.info("job.transitioned project=%s job=%s state=%s", job.project, job.id, job.state)
         self._loop.wake()  # capacity may be free now
+        if job.ended:
+            self._registry.of(job).clear(job)
         if job.trial:
             self._notify_trials()
         return recorded

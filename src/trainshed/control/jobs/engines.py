@@ -24,6 +24,7 @@ class RegisteredEngine:
 
     engine: base.Engine
     prepare: Callable[[Job], base.AttemptSpec]  #: builds the attempt spec of a job; may block for minutes
+    clear: Callable[[Job], None] = lambda job: None  #: removes what only a job that has not ended may have
     supports: frozenset[str]  #: the workloads that it supports, by their `what`
     gpus: bool = False  #: whether its nodes may have GPUs
     uniform_slots: bool = False  #: whether only the number of replicas decides if a gang fits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,8 @@ from trainshed.domain.access.secrets import Delivery, masked_parts, requested, v
 from trainshed.domain.jobs.job import Job
 from trainshed.engines.base import AttemptSpec
 from trainshed.node.files import remove_folder, write_file
+
+LOG = logging.getLogger("trainshed.secrets")
 
 SECRETS_FILE = "secrets.json"  #: in the attempt's folder; the supervisor reads it once and removes it
 SECRETS_FOLDER = "secrets"  #: in the attempt's folder, until the attempt ends
@@ -44,14 +47,27 @@ class SecretFiles:
         write_file(spec.folder / SECRETS_FILE, json.dumps({"variables": variables, "masked": masked}).encode())
         return replace(spec, env={FOLDER_VARIABLE: str(folder), **spec.env}, writable=(*spec.writable, folder))
 
+    def remove(self, job: Job, attempt: Path) -> None:
+        """Remove the secrets of a job that has ended from the folder of its attempt. Idempotent.
+
+        Its supervisor does the same, unless it was killed or never started.
+        """
+        if not requested(job.labels):
+            return
+        try:
+            _remove(attempt)
+        except OSError as exc:  # the next start of the server tries again
+            LOG.warning("secrets.not_removed folder=%s reason=%s", attempt, exc)
+
 
 def remove_left_secrets(jobs: Path, is_active: Callable[[str, str], bool]) -> None:
-    """Remove the secrets of jobs that have ended, whose supervisors were killed before they could."""
+    """Remove the secrets of jobs that have ended, which a server was killed before it could remove."""
     for path in (*jobs.glob(f"*/*/*/{SECRETS_FOLDER}"), *jobs.glob(f"*/*/*/{SECRETS_FILE}")):
         project, job = path.parts[-4:-2]
-        if is_active(project, job):
-            continue
-        if path.name == SECRETS_FILE:
-            path.unlink(missing_ok=True)
-        else:
-            remove_folder(str(path))
+        if not is_active(project, job):
+            _remove(path.parent)
+
+
+def _remove(attempt: Path) -> None:
+    (attempt / SECRETS_FILE).unlink(missing_ok=True)
+    remove_folder(str(attempt / SECRETS_FOLDER))
