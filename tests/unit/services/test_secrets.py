@@ -133,5 +133,12 @@ def test_a_job_asks_by_its_labels(shed: Shed) -> None:
     shed.secrets.check(PROJECT, {"team": "a"}, "There are none here.")
 
 
+@pytest.mark.parametrize("name", ["path", "home", "ld-preload", "pythonpath", "tf-config", "trainshed-secrets"])
+def test_no_secret_takes_the_place_of_a_variable_that_the_server_gives(name: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"Ask for {name} as a file"):
+        requested({f"trainshed-secret-{name}": "variable"})
+    assert requested({f"trainshed-secret-{name}": "file"}) == {name: Delivery.FILE}
+
+
 def test_each_line_of_a_value_that_is_long_enough_is_masked() -> None:
     assert masked_parts("-----BEGIN-----\r\nabcdefghijkl\nshort\n") == ["-----BEGIN-----", "abcdefghijkl"]

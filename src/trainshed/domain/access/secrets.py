@@ -11,6 +11,11 @@ from trainshed.errors import FailedPreconditionError, InvalidArgumentError
 LABEL_PREFIX = "trainshed-secret-"  #: of a job's label that asks for the secret whose name follows
 MIN_BYTES = 8  #: a shorter value can't be masked in a log without hiding what is no secret
 MAX_BYTES = 64 * 1024
+#: variables that choose which code runs before the trainer's own, or that the server gives every replica
+_RESERVED_PREFIXES = ("CLOUD_ML_", "GLIBC_", "LD_", "LOCAL_", "MASTER_", "PYTHON", "TRAINSHED_")
+_RESERVED = frozenset(
+    ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TF_CONFIG", "CLUSTER_SPEC", "RANK", "WORLD_SIZE")
+)
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
 
@@ -59,8 +64,19 @@ def requested(labels: Mapping[str, str]) -> dict[str, Delivery]:
                 f"secret.",
                 field="job.labels",
             )
-        wanted[secret_name(label.removeprefix(LABEL_PREFIX))] = Delivery(how)
+        name = secret_name(label.removeprefix(LABEL_PREFIX))
+        if how == Delivery.VARIABLE and _is_reserved(variable_of(name)):
+            raise InvalidArgumentError(
+                f"The variable {variable_of(name)} of a job is not a secret's. Ask for {name} as a {Delivery.FILE}, or "
+                f"set it under another name.",
+                field="job.labels",
+            )
+        wanted[name] = Delivery(how)
     return wanted
+
+
+def _is_reserved(variable: str) -> bool:
+    return variable in _RESERVED or variable.startswith(_RESERVED_PREFIXES)
 
 
 def check_unchanged(before: Mapping[str, str], after: Mapping[str, str], *, what: str) -> None:
