@@ -109,7 +109,8 @@ def test_points_that_can_not_be_tried_are_refused(search: Search) -> None:
         (POINT | {"units": "1.5"}, "a whole number"),
         (POINT | {"rate": "fast"}, "'fast'"),
         (POINT | {"kind": "3"}, "one of 1, 2"),
-        (POINT | {"size": "3"}, "'size'"),
+        (POINT | {"size": "3"}, "'size' is not part of the search. Its parameters are rate, "),
+        ({"raet": "0.1", "units": "2"}, "'raet' is not part"),  # and not that 'rate' has no value
         ({"rate": "0.1"}, "'units' has no value"),
     ):
         with pytest.raises(InvalidArgumentError, match=word):

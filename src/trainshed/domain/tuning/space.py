@@ -200,16 +200,24 @@ class Space:
         Raises `InvalidArgumentError` if a value is missing, not possible or of no active parameter.
         """
 
+        known = dict.fromkeys(parameter.name for parameter in self.all_parameters())
+        if strange := sorted(set(values) - set(known)):
+            raise InvalidArgumentError(
+                f"Parameter {strange[0]!r} is not part of the search. Its parameters are {', '.join(known)}.",
+                field=path,
+            )
+
         def read(parameter: ParameterSpec) -> Value:
             if parameter.name not in values:
-                raise InvalidArgumentError(f"Parameter {parameter.name!r} has no value.", field=path)
+                raise InvalidArgumentError(
+                    f"Parameter {parameter.name!r} has no value. Give one for each parameter.", field=path
+                )
             return parameter.read(values[parameter.name], path)
 
         point = self.build(read)
         if unknown := sorted(set(values) - set(point)):
             raise InvalidArgumentError(
-                f"Parameter {unknown[0]!r} is not part of the search, or does not exist beside the other values.",
-                field=path,
+                f"Parameter {unknown[0]!r} does not exist beside the other values. Leave it out.", field=path
             )
         return point
 
