@@ -35,7 +35,7 @@ export const PLACES = [
   { name: "playground", title: "Playground", icon: "playground", key: "p" },
   { name: "buckets", title: "Buckets", icon: "buckets", key: "b" },
   { name: "tokens", title: "Tokens", icon: "tokens", key: "t" },
-  { name: "quotas", title: "Quotas", icon: "playground", key: "q" },
+  { name: "quotas", title: "Quotas", icon: "gauge", key: "q" },
   { name: "audit", title: "Audit", icon: "clock", key: "a" },
   { name: "settings", title: "Settings", icon: "settings", key: "s" },
 ];

@@ -43,11 +43,11 @@ function quotaTable(rows) {
   return table({
     testid: "quotas",
     columns: [
-      { title: "Limit", cell: (row) => h("code", null, row.name), sort: (row) => row.name },
-      { title: "Of", cell: (row) => subjectOf(row), sort: (row) => row.user },
+      { title: "Limit", class: "nowrap", cell: (row) => h("code", null, row.name), sort: (row) => row.name },
+      { title: "Of", class: "nowrap", cell: (row) => subjectOf(row), sort: (row) => row.user },
       { title: "In use", cell: (row) => usedOf(row) },
       { title: "At most", cell: (row) => row.value.toLocaleString() },
-      { title: "Set for", cell: (row) => (row.default ? "each one" : "this one") },
+      { title: "Set", class: "nowrap", cell: (row) => (row.default ? "as a default" : "for it") },
     ],
     key: (row) => `${row.user}/${row.name}`,
     rows,
