@@ -106,13 +106,28 @@ def test_trials_are_reached_by_keyboard_and_a_stopped_one_says_why(open_console:
     expect(page.get_by_test_id("trial-card")).to_be_hidden()
 
 
+def test_what_can_be_done_with_a_trial_is_in_sight_beside_many_columns(open_console: Open) -> None:
+    page = open_console(PROJECT, "/jobs/first", width=1000)
+    cell = trials(page).locator("tr[data-key] .cell-actions").first
+    expect(cell.get_by_role("link", name="Log")).to_be_visible()
+    table, actions = page.get_by_test_id("trials").bounding_box(), cell.bounding_box()
+    assert table is not None
+    assert actions is not None
+    scroller = page.get_by_test_id("trials").locator(".table-scroll")
+    assert scroller.evaluate("(node) => node.scrollWidth > node.clientWidth")  # else this test would see nothing
+    assert actions["x"] + actions["width"] <= table["x"] + table["width"]
+
+
 def test_a_continued_search_is_one_and_can_go_on(open_console: Open) -> None:
     page = open_console(PROJECT, "/jobs/second", width=390, height=800)
     expect(page.get_by_test_id("search-counts")).to_contain_text("30 of earlier jobs: first")
     expect(page.get_by_test_id("chosen")).to_have_text("40 trials")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.get_by_test_id("search-continue").click()
+    expect(page.get_by_test_id("clone-trials")).to_have_value("10")
+    page.get_by_test_id("clone-trials").fill("25")
     page.get_by_test_id("tab-json").click()
+    expect(page.get_by_test_id("clone-raw")).to_have_value(re.compile(r'"maxTrials": 25\b'))
     expect(page.get_by_test_id("clone-raw")).to_have_value(re.compile('"resumePreviousJobId": "second"'))
 
 

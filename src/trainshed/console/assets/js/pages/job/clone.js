@@ -29,6 +29,7 @@ const INPUTS = {
   runtime_version: "runtime",
   labels: "labels",
   job_dir: "folder",
+  max_trials: "trials",
   output_path: "folder",
 };
 
@@ -93,6 +94,7 @@ class CloneForm {
     });
     this.args = h("textarea", { rows: 8, spellcheck: false, class: "mono", dataset: { testid: "clone-args" } });
     this.folder = h("input", { type: "text", spellcheck: false, dataset: { testid: "clone-folder" } });
+    this.trials = h("input", { type: "number", min: "1", step: "1", dataset: { testid: "clone-trials" } });
     this.tier = h(
       "select",
       { dataset: { testid: "clone-tier" } },
@@ -140,6 +142,11 @@ class CloneForm {
       name: blamable("Name", this.name, "Letters, digits and underscores. A name is taken for ever."),
       args: blamable("Arguments", this.args, "One a line."),
       folder: blamable(folder, this.folder, "gs://BUCKET/FOLDER"),
+      trials: blamable(
+        "Trials",
+        this.trials,
+        "Of this job. Those of a search that it goes on with are not among them.",
+      ),
       tier: blamable("Scale tier", this.tier),
       runtime: blamable("Runtime version", this.runtime),
       labels: blamable("Labels", this.labels, "key=value, one a line."),
@@ -147,10 +154,10 @@ class CloneForm {
   }
 
   #tabs() {
-    const { name, args, folder, tier, runtime, labels } = this.fields;
+    const { name, args, folder, trials, tier, runtime, labels } = this.fields;
     const pair = h("div", { class: "clone-pair" }, tier.node, runtime.node);
     const parts = this.training
-      ? [name.node, args.node, folder.node, pair, this.gangBox, labels.node]
+      ? [name.node, args.node, folder.node, trials.node, pair, this.gangBox, labels.node]
       : [name.node, folder.node, runtime.node, labels.node];
     const form = h(
       "form",
@@ -175,6 +182,8 @@ class CloneForm {
     this.name.value = this.body.jobId ?? "";
     this.args.value = (training?.args ?? []).join("\n");
     this.folder.value = training?.jobDir ?? prediction?.outputPath ?? "";
+    this.fields.trials.node.hidden = !training?.hyperparameters;
+    this.trials.value = String(training?.hyperparameters?.maxTrials ?? 1);
     this.tier.value = training?.scaleTier ?? "BASIC";
     this.runtime.value = (training ?? prediction)?.runtimeVersion ?? "";
     this.labels.value = Object.entries(this.body.labels ?? {})
@@ -215,6 +224,7 @@ class CloneForm {
     put(training, "runtimeVersion", this.runtime.value.trim());
     put(training, "args", argsFrom(this.args.value));
     put(training, "scaleTier", this.tier.value);
+    if (training.hyperparameters && this.trials.value) training.hyperparameters.maxTrials = this.trials.valueAsNumber;
     for (const [key, input] of this.gang) put(training, key, this.tier.value === "CUSTOM" ? input.value.trim() : "");
   }
 

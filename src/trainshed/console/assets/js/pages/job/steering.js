@@ -30,7 +30,7 @@ function change({ table }, { path, refresh }) {
       field({ label: "Trials at a time", input: parallel, hint: "What runs beyond a smaller number goes on." }),
     ],
     actions: [
-      { text: "Close" },
+      { text: "Cancel" },
       {
         text: "Change",
         kind: "primary",
@@ -61,7 +61,7 @@ function tryValues(search, { path, refresh }) {
       field({ label: parameter.name, input, hint: input instanceof HTMLSelectElement ? undefined : range(parameter) }),
     ),
     actions: [
-      { text: "Close" },
+      { text: "Cancel" },
       {
         text: "Try them next",
         kind: "primary",
