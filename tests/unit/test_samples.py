@@ -54,6 +54,11 @@ def test_a_copy_holds_the_shared_data_and_nothing_compiled(tmp_path: Path) -> No
     assert not list((tmp_path / "mine").rglob("__pycache__"))
 
 
+def test_the_first_search_of_the_docs_is_that_of_the_sample() -> None:
+    described = (ROOT / "docs" / "tuning.md").read_text().partition("```yaml\n")[2].partition("```")[0]
+    assert yaml.safe_load(described) == yaml.safe_load((SAMPLES / "digits" / "hptuning_config.yaml").read_text())
+
+
 def test_nothing_is_written_over(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(AlreadyExistsError, match="not empty"):
