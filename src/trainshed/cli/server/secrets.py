@@ -89,6 +89,7 @@ def rotate_key() -> None:
       trainshed secrets rotate-key
     """
     done = session().client.call("POST", "/trainshed/v1/secrets:rotateKey", body={})
-    say(f"Encrypted {done['secrets']} secrets with a new key.")
+    number = done["secrets"]
+    say(f"Encrypted {number} {'secret' if number == 1 else 'secrets'} with a new key.")
     if done["unreadable"]:
         say(f"WARNING: the key of these is not there, set them again: {', '.join(done['unreadable'])}.")
