@@ -13,12 +13,14 @@ from trainshed.api.http.responses import json_response
 from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
 from trainshed.api.schemas import steering as shapes
 from trainshed.domain.iam import Access
+from trainshed.domain.json_fields import int32, message, wrong_value
 
+_BOUNDS = message({"maxTrials": int32, "maxParallelTrials": int32})
 _JOB = "/trainshed/v1/projects/{project}/jobs/{job}"
 
 
 async def change(request: Request) -> Response:
-    wanted = await body(request)
+    wanted = _BOUNDS(await body(request), "")
     call = partial(
         services(request).steering.change,
         *_job(request),
@@ -30,7 +32,9 @@ async def change(request: Request) -> Response:
 
 
 async def try_point(request: Request) -> Response:
-    values = (await body(request))["hyperparameters"]
+    values = (await body(request)).get("hyperparameters")
+    if not isinstance(values, dict):
+        raise wrong_value("hyperparameters", "Map", values, "an object with a value for each parameter")
     call = partial(services(request).steering.try_point, *_job(request), values, user=principal(request).user)
     return json_response(await run_in_threadpool(call))
 
