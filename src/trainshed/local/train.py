@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainshed.domain.jobs.gang import EVALUATOR, MASTER, PS, WORKER
+from trainshed.domain.jobs.gang import EVALUATOR, MASTER, PS, WORKER, ReplicaAddress, rank_variables
 from trainshed.errors import CannotProceedError, InvalidArgumentError
 from trainshed.local.processes import Program, check_port
 
@@ -45,7 +45,7 @@ def cluster_programs(
     """Return the processes of a cluster, the primary first. `primary` is its name in TF_CONFIG: chief or master.
 
     Ports count up from `start_port`: the primary's, then the parameter servers', then the workers'. Evaluators are not
-    part of the cluster.
+    part of the cluster. PyTorch and JAX find each other by ranks, which are the primary's and then the workers'.
     """
     members = [(primary, MASTER, 1), (PS, PS, counts.servers), (WORKER, WORKER, counts.workers)]
     cluster: dict[str, list[str]] = {}
@@ -56,10 +56,18 @@ def cluster_programs(
         port += count
     members.append((EVALUATOR, EVALUATOR, counts.evaluators))
     unbuffered = {**env, "PYTHONUNBUFFERED": "1"}  # lines appear when they are written, not when a pipe is full
+    first = ReplicaAddress("127.0.0.1", str(start_port))
+
+    def variables(kind: str, index: int) -> dict[str, str]:
+        if kind not in (MASTER, WORKER):
+            return unbuffered
+        rank = index if kind == MASTER else 1 + index
+        return unbuffered | rank_variables(rank, 1 + counts.workers, first=first)
+
     return tuple(
         _program(
             trainer,
-            unbuffered,
+            variables(kind, index),
             name=f"{kind}-replica-{index}",
             task={"type": key, "index": index},
             cluster=cluster,

@@ -58,6 +58,7 @@ def test_alone_it_has_a_tf_config_without_cluster() -> None:
     assert program.argv == ("/usr/bin/python", "-m", "trainer.task", "--steps", "5", "--job-dir", "out")
     assert program.folder == Path("/code")
     assert program.env["HOME"] == "/me"
+    assert "RANK" not in program.env
     assert tf_config(program) == {"job": JOB, "task": {}, "cluster": {}, "environment": "cloud"}
 
 
@@ -86,6 +87,22 @@ def test_distributed_each_has_its_place_in_one_cluster(primary: str) -> None:
         {"type": "worker", "index": 0},
         {"type": "evaluator", "index": 0},
     ]
+
+
+def test_distributed_the_primary_and_the_workers_have_ranks() -> None:
+    counts = ReplicaCounts(servers=1, workers=2, evaluators=1)
+    programs = cluster_programs(TRAINER, {}, counts, start_port=27182, primary="chief")
+    ranked = {program.name: program.env for program in programs if "RANK" in program.env}
+    assert {name: env["RANK"] for name, env in ranked.items()} == {
+        "master-replica-0": "0",
+        "worker-replica-0": "1",
+        "worker-replica-1": "2",
+    }
+    for env in ranked.values():
+        assert (env["WORLD_SIZE"], env["LOCAL_RANK"]) == ("3", "0")
+        assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("127.0.0.1", "27182")
+        assert (env["JAX_PROCESS_ID"], env["JAX_NUM_PROCESSES"]) == (env["RANK"], "3")
+        assert env["JAX_COORDINATOR_ADDRESS"] == "127.0.0.1:27182"
 
 
 def test_a_role_that_nobody_has_is_not_in_the_cluster() -> None:

@@ -63,7 +63,8 @@ def train(
 
     What stands after `--` goes to the trainer. Addresses like gs://bucket/path become paths if the bucket is in the
     state folder. With --distributed each line of output begins with the replica that wrote it; all processes end with
-    the first one, and with Ctrl-C.
+    the first one, and with Ctrl-C. Each has its TF_CONFIG; the first one and the workers also have the ranks that
+    PyTorch and JAX read, for which --parameter-server-count is 0.
 
     \b
     Example:

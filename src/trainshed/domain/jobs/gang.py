@@ -204,16 +204,20 @@ def _container_task_type(key: str) -> str:
 def _rank_environment(
     training: Training, replica: ReplicaSpec, addresses: Mapping[str, ReplicaAddress]
 ) -> dict[str, str]:
-    """Rendezvous variables of PyTorch and JAX. Empty for parameter servers and evaluators.
-
-    PyTorch's are those of torchrun for one process on each of several nodes. Those of its agent, which this server
-    replaces, are left out: PyTorch would look for the agent's store.
-    """
+    """Rendezvous variables of PyTorch and JAX. Empty for parameter servers and evaluators."""
     ranked = [member for member in gang(training) if member.type in (MASTER, WORKER)]
     if replica not in ranked:
         return {}
-    first = addresses[ranked[0].name]
-    rank, size = str(ranked.index(replica)), str(len(ranked))
+    return rank_variables(ranked.index(replica), len(ranked), first=addresses[ranked[0].name])
+
+
+def rank_variables(index: int, count: int, *, first: ReplicaAddress) -> dict[str, str]:
+    """Rendezvous variables of PyTorch and JAX for one of `count` processes, which meet at the first one's address.
+
+    PyTorch's are those of torchrun for one process on each of several nodes. Those of its agent, which Trainshed
+    replaces, are left out: PyTorch would look for the agent's store.
+    """
+    rank, size = str(index), str(count)
     return {
         "MASTER_ADDR": first.host,
         "MASTER_PORT": first.port,
