@@ -11,7 +11,7 @@ from typing import Any
 from trainshed.client.context import ClientContext, native_job_path
 from trainshed.client.transport import segment
 from trainshed.domain.names import trial_job_id
-from trainshed.domain.tuning.trial_job import with_values
+from trainshed.domain.tuning.trial_input import with_values
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError
 
 _TIME_SUFFIX = re.compile(r"_\d{8}_\d{6}$")

@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from trainshed.domain.tuning.front import front
 from trainshed.domain.tuning.scales import Scale
+from trainshed.domain.tuning.search import front
 from trainshed.domain.tuning.search_table import (
     MAX_CURVE_POINTS,
     CurveValue,

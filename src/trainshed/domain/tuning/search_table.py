@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from trainshed.domain.times import rfc3339
-from trainshed.domain.tuning.front import front
+from trainshed.domain.tuning.search import front
 from trainshed.domain.tuning.space import ParameterKind, ParameterSpec, Point, Space, Value
 
 MAX_CURVE_POINTS = 20_000  #: of all curves together, whatever is asked for

@@ -8,8 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from trainshed.domain.times import rfc3339
-from trainshed.domain.tuning.front import front
-from trainshed.domain.tuning.search import Algorithm, Goal, MeasuredPoint
+from trainshed.domain.tuning.search import Algorithm, Goal, MeasuredPoint, front
 from trainshed.domain.tuning.space import ParameterKind, Point, Space
 
 MAX_TRIALS = 1000  #: of a study

@@ -11,8 +11,7 @@ from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.names import trial_job_id
-
-_CONFIGS = ("masterConfig", "workerConfig", "parameterServerConfig", "evaluatorConfig")
+from trainshed.domain.tuning.trial_input import with_values
 
 
 def trial_job(parent: Job, number: int, texts: Mapping[str, str], *, now_us: int) -> Job:
@@ -40,18 +39,4 @@ def _trial_input(training_input: Mapping[str, Any], number: int, texts: Mapping[
     changed = with_values(training_input, texts)
     if training_input.get("jobDir"):
         changed["jobDir"] = f"{training_input['jobDir'].rstrip('/')}/{number}"
-    return changed
-
-
-def with_values(training_input: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return a training input with the values of hyperparameters as arguments of the trainer, and of its containers.
-
-    The values come after the user's own arguments: for most parsers the last one counts, and users pass defaults too.
-    """
-    flags = [word for name, text in texts.items() for word in (f"--{name}", text)]
-    changed: dict[str, Any] = {**training_input, "args": [*training_input.get("args", ()), *flags]}
-    for name in _CONFIGS:
-        config = training_input.get(name, {})
-        if config.get("containerCommand") or config.get("containerArgs"):
-            changed[name] = {**config, "containerArgs": [*config.get("containerArgs", ()), *flags]}
     return changed
