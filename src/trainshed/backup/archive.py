@@ -39,7 +39,7 @@ HEADER, MANIFEST, FILES_FOLDER = "backup.json", "manifest.jsonl", "files"
 ATTRIBUTE = "user.trainshed"
 _CHUNK_BYTES = 1 << 20
 _DRAFT_PREFIX = "draft-"  #: of folders with a copy of the database
-_ALWAYS = ("token", "token-for", "config.toml", "certificates", "models", "hosts", "notebooks")
+_ALWAYS = ("token", "token-for", "config.toml", "certificates", "models", "hosts", "notebooks", "public")
 _ATTEMPT_FILES = ("journal.jsonl", "log.jsonl", "samples.jsonl")
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
