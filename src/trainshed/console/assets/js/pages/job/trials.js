@@ -22,7 +22,7 @@ const MORE = 20; // trials that a continued search proposes
  * @param {Api.Job} job @param {Search} search @param {Api.SearchTrial} trial
  * @returns {Api.Job}
  */
-export function jobOfTrial(job, search, trial) {
+function jobOfTrial(job, search, trial) {
   const copy = structuredClone(job);
   const input = copy.trainingInput ?? {};
   delete input.hyperparameters;
@@ -35,7 +35,7 @@ export function jobOfTrial(job, search, trial) {
 }
 
 /** A tuning job that goes on with the search of another one. @param {Api.Job} job @returns {Api.Job} */
-export function continued(job) {
+function continued(job) {
   const copy = structuredClone(job);
   const input = copy.trainingInput ?? {};
   const { maxTrials, ...rest } = input.hyperparameters ?? {};

@@ -6,16 +6,21 @@ import { innerTicks, niceScale, shortNumber } from "../../scales.js";
 
 /** @typedef {{unit: number, text: string}} Tick */
 /**
- * `number` is the value of a trial as a number: of a list, its place in it. `list` are the texts of a list. `unit` is where a number is on the
- * axis, from 0 to 1; `text` its text.
- * @typedef {{key: string, title: string, log: boolean, list: string[] | null, number: (value: Api.SearchValue) => number,
- *   unit: (value: number) => number, text: (value: number) => string, at: (unit: number) => number,
+ * `number` is the value of a trial as a number: of a list, its place in it. `list` are the texts of a list. `unit` is
+ * where a number is on the axis, from 0 to 1; `text` its text.
+ * @typedef {{key: string, title: string, log: boolean, list: string[] | null,
+ *   number: (value: Api.SearchValue) => number, unit: (value: number) => number,
+ *   text: (value: number) => string, at: (unit: number) => number,
  *   ticks: (wanted: number) => Tick[]}} Axis
  */
 
 const FAR = 3; // values farther out than so many spans of the middle 96 % are drawn at the edge
 
-/** The axis of a parameter, over its whole range and on its own scale. @param {Api.SearchParameter} parameter @returns {Axis} */
+/**
+ * The axis of a parameter, over its whole range and on its own scale.
+ * @param {Api.SearchParameter} parameter
+ * @returns {Axis}
+ */
 export function parameterAxis(parameter) {
   const key = `p.${parameter.name}`;
   const evenly = parameter.type === "DISCRETE" && parameter.scale === "NONE";
@@ -38,7 +43,11 @@ export function valueAxis(key, title, values) {
   return linearAxis(key, title, nice.low, nice.high);
 }
 
-/** The range of the values, without those that are far outside. @param {ArrayLike<number>} values @returns {[number, number]} */
+/**
+ * The range of the values, without those that are far outside.
+ * @param {ArrayLike<number>} values
+ * @returns {[number, number]}
+ */
 export function usualRange(values) {
   const known = Array.from(values)
     .filter((value) => Number.isFinite(value))
@@ -51,7 +60,11 @@ export function usualRange(values) {
 }
 
 /**
- * @param {string} key @param {string} title @param {number} low @param {number} high @param {{whole?: boolean}} [options]
+ * @param {string} key
+ * @param {string} title
+ * @param {number} low
+ * @param {number} high
+ * @param {{whole?: boolean}} [options]
  * @returns {Axis}
  */
 export function linearAxis(key, title, low, high, { whole = false } = {}) {
@@ -89,7 +102,12 @@ function logAxis(key, title, low, high) {
   };
 }
 
-/** Fine near the top: a logarithmic axis seen from the other end. @param {Axis} axis @param {number} sum low and high @returns {Axis} */
+/**
+ * Fine near the top: a logarithmic axis seen from the other end.
+ * @param {Axis} axis
+ * @param {number} sum low and high
+ * @returns {Axis}
+ */
 function reverseAxis(axis, sum) {
   return {
     ...axis,
@@ -121,7 +139,12 @@ function listAxis(key, title, values, numbers) {
   };
 }
 
-/** Powers of ten, with 2 and 5 between them where there is room. @param {number} low @param {number} high @param {number} wanted */
+/**
+ * Powers of ten, with 2 and 5 between them where there is room.
+ * @param {number} low
+ * @param {number} high
+ * @param {number} wanted
+ */
 function logTicks(low, high, wanted) {
   const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
   const powers = Array.from({ length: last - first + 1 }, (_, at) => first + at);

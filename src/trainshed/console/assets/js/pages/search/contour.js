@@ -77,7 +77,7 @@ class Contour extends Scatter {
  * The mean rank of the trials around each cell, weighted by nearness; NaN where none is near.
  * @param {Search} search @param {[Column, Column]} columns
  */
-export function estimate(search, [x, y]) {
+function estimate(search, [x, y]) {
   const field = new Float32Array(CELLS * CELLS);
   const known = search.ranked.filter((index) => !Number.isNaN(x.units[index]) && !Number.isNaN(y.units[index]));
   for (let cell = 0; cell < field.length; cell += 1) {

@@ -74,7 +74,12 @@ export class Curves extends Plot {
     this.#stops(pen, search, mask);
   }
 
-  /** Where trials were stopped. @param {Pen} pen @param {import("./search.js").Search} search @param {Uint8Array} mask */
+  /**
+   * Where trials were stopped.
+   * @param {Pen} pen
+   * @param {import("./search.js").Search} search
+   * @param {Uint8Array} mask
+   */
   #stops(pen, search, mask) {
     const colours = palette();
     pen.strokeStyle = colours["ink-3"];
@@ -146,6 +151,7 @@ export class Curves extends Plot {
     if (search === null || this.curves.size === 0) return "No trial has reported a value yet.";
     const best = this.curves.get(search.best);
     const end = best ? ` That of the best trial ends at ${number(best.y[best.y.length - 1])}.` : "";
-    return `${this.curves.size} curves by ${search.table.unit}, ${search.count("stopped")} of them stopped early.${end}`;
+    const stopped = `${search.count("stopped")} of them stopped early`;
+    return `${this.curves.size} curves by ${search.table.unit}, ${stopped}.${end}`;
   }
 }

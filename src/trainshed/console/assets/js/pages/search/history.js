@@ -33,7 +33,10 @@ export class History extends Scatter {
     return [x, search.metrics[0].units[index]];
   }
 
-  /** @override The line of the best value: a step at each trial that was better. @param {import("./plot.js").Pen} pen */
+  /**
+   * @override The line of the best value: a step at each trial that was better.
+   * @param {import("./plot.js").Pen} pen
+   */
   below(pen) {
     const { search } = this;
     if (search === null) return;
@@ -67,6 +70,7 @@ export class History extends Scatter {
     if (search === null || search.best < 0) return "No trial has a value yet.";
     const trial = search.trials[search.best];
     const value = number(search.metrics[0].values[search.best]);
-    return `${search.ranked.length} of ${search.size} trials have a value. The best is ${value}, of trial ${trial.trial}.`;
+    const known = `${search.ranked.length} of ${search.size} trials have a value`;
+    return `${known}. The best is ${value}, of trial ${trial.trial}.`;
   }
 }

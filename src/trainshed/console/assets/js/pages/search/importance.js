@@ -1,6 +1,6 @@
 // @ts-check
-// How much each parameter matters: PED-ANOVA (Watanabe, Bansal, Hutter: "PED-ANOVA", IJCAI 2023). Where the values of the
-// best trials lie differently from those of all trials, the parameter matters. Pure, without DOM.
+// How much each parameter matters: PED-ANOVA (Watanabe, Bansal, Hutter: "PED-ANOVA", IJCAI 2023). Where the values of
+// the best trials lie differently from those of all trials, the parameter matters. Pure, without DOM.
 
 /** @typedef {import("./search.js").Search} Search */
 /** @typedef {import("./search.js").Column} Column */
@@ -54,7 +54,12 @@ function density({ axis, values, units }, indexes) {
   return cells.map((each) => each / (known.length + 1));
 }
 
-/** Add a normal density that sums up to 1 within the axis. @param {number[]} cells @param {number} unit @param {number} width */
+/**
+ * Add a normal density that sums up to 1 within the axis.
+ * @param {number[]} cells
+ * @param {number} unit
+ * @param {number} width
+ */
 function spread(cells, unit, width) {
   const weights = cells.map((_, cell) => Math.exp(-0.5 * (((cell + 0.5) / cells.length - unit) / width) ** 2));
   const sum = weights.reduce((total, each) => total + each, 0);

@@ -15,7 +15,10 @@ const NAMES = /** @type {const} */ ([
 ]);
 const RAMP = ["ramp-1", "ramp-2", "ramp-3"];
 
-/** @typedef {{[name in typeof NAMES[number]]: string} & {ramp: string[], font: string}} Palette `ramp`: from poor to good */
+/**
+ * @typedef {{[name in typeof NAMES[number]]: string} & {ramp: string[], font: string}} Palette `ramp`: from poor to
+ * good
+ */
 
 /** @type {Palette | null} */
 let known = null;
@@ -38,7 +41,11 @@ export function bucket(goodness) {
   return Math.min(STEPS - 1, Math.max(0, Math.floor(goodness * STEPS)));
 }
 
-/** Call a function whenever the theme changes, as long as a node is in the document. @param {Node} node @param {() => void} redraw */
+/**
+ * Call a function whenever the theme changes, as long as a node is in the document.
+ * @param {Node} node
+ * @param {() => void} redraw
+ */
 export function onTheme(node, redraw) {
   const listener = () => {
     if (node.isConnected) redraw();

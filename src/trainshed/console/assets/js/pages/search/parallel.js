@@ -1,6 +1,6 @@
 // @ts-check
-// Parallel coordinates: a line for each trial across one axis for each parameter, and the metrics at the right. Dragging
-// along an axis chooses the trials that cross it there.
+// Parallel coordinates: a line for each trial across one axis for each parameter, and the metrics at the right.
+// Dragging along an axis chooses the trials that cross it there.
 
 import { h } from "../../dom.js";
 import { isKey } from "../../lookup.js";
@@ -103,7 +103,12 @@ export class Parallel extends Plot {
     pen.globalAlpha = 1;
   }
 
-  /** The line of a trial, with a gap where it has no value. @param {Pen} pen @param {Column[]} columns @param {number} index */
+  /**
+   * The line of a trial, with a gap where it has no value.
+   * @param {Pen} pen
+   * @param {Column[]} columns
+   * @param {number} index
+   */
   #trace(pen, columns, index) {
     let drawing = false;
     for (let at = 0; at < columns.length; at += 1) {
@@ -251,7 +256,11 @@ export class Parallel extends Plot {
       this.selection.setRange(drag.key, null);
   }
 
-  /** @override A click on an axis removes its range; one on a line opens its trial. @param {number} x @param {number} y */
+  /**
+   * @override A click on an axis removes its range; one on a line opens its trial.
+   * @param {number} x
+   * @param {number} y
+   */
   clicked(x, y) {
     if (this.#near(x) === null) super.clicked(x, y);
   }

@@ -1,6 +1,7 @@
 // @ts-check
-// What all plots of a search are: two canvases above each other, drawn in the next frame and only while they can be seen.
-// The lower one has all trials; the upper one has what changes under the pointer. People who do not see them get a text.
+// What all plots of a search are: two canvases above each other, drawn in the next frame and only while they can be
+// seen. The lower one has all trials; the upper one has what changes under the pointer. People who do not see them get
+// a text.
 
 import { h } from "../../dom.js";
 import { isKey } from "../../lookup.js";
@@ -16,7 +17,8 @@ const NEAR = 14; // pixels from the pointer to a trial
 
 export class Plot {
   /**
-   * @param {{selection: Selection, label: string, height?: number, margin?: Partial<typeof MARGIN>, testid?: string}} options
+   * @param {{selection: Selection, label: string, height?: number, margin?: Partial<typeof MARGIN>, testid?: string}}
+   * options
    */
   constructor({ selection, label, height = 240, margin = {}, testid }) {
     this.selection = selection;
@@ -77,7 +79,11 @@ export class Plot {
   /** @param {Pen} _pen */
   paint(_pen) {}
 
-  /** Where a trial is on the canvas; null if it is not drawn. @param {number} _index @returns {[number, number] | null} */
+  /**
+   * Where a trial is on the canvas; null if it is not drawn.
+   * @param {number} _index
+   * @returns {[number, number] | null}
+   */
   spot(_index) {
     return null;
   }
@@ -253,7 +259,7 @@ export class Plot {
 const MARGIN = { left: 52, right: 14, top: 12, bottom: 30 };
 
 /** @param {Pen} pen @param {[number, number]} spot */
-export function ring(pen, [x, y]) {
+function ring(pen, [x, y]) {
   const colours = palette();
   pen.beginPath();
   pen.arc(x, y, 6.5, 0, 2 * Math.PI);

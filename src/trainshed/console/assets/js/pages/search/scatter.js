@@ -16,7 +16,11 @@ export class Scatter extends Plot {
     return null;
   }
 
-  /** The position of a trial on both axes, from 0 to 1; NaN if it has none. @param {number} _index @returns {[number, number]} */
+  /**
+   * The position of a trial on both axes, from 0 to 1; NaN if it has none.
+   * @param {number} _index
+   * @returns {[number, number]}
+   */
   units(_index) {
     return [NaN, NaN];
   }
@@ -68,7 +72,12 @@ export class Scatter extends Plot {
   }
 }
 
-/** A grid with ticks, and the titles of the axes. @param {Pen} pen @param {import("./plot.js").Box} box @param {{x: Axis, y: Axis}} axes */
+/**
+ * A grid with ticks, and the titles of the axes.
+ * @param {Pen} pen
+ * @param {import("./plot.js").Box} box
+ * @param {{x: Axis, y: Axis}} axes
+ */
 export function drawAxes(pen, { left, top, wide, tall }, { x, y }) {
   const colours = palette();
   pen.strokeStyle = colours.line;
@@ -100,7 +109,12 @@ export function fitted(pen, text, width) {
   return `${kept}…`;
 }
 
-/** A text whose middle is left out, for names that differ in their ends. @param {Pen} pen @param {string} text @param {number} width */
+/**
+ * A text whose middle is left out, for names that differ in their ends.
+ * @param {Pen} pen
+ * @param {string} text
+ * @param {number} width
+ */
 export function shortened(pen, text, width) {
   if (pen.measureText(text).width <= width) return text;
   for (let kept = text.length - 1; kept > 2; kept -= 1) {

@@ -9,7 +9,10 @@ import { parameterAxis, valueAxis } from "./axes.js";
 const RUNNING = new Set(["PREPARING", "RUNNING", "CANCELLING", "ACTIVE", "STOPPING"]);
 const WAITING = new Set(["QUEUED", "REQUESTED"]);
 
-/** How a trial stands, for tuning jobs and studies alike. @typedef {"waiting" | "running" | "done" | "stopped" | "lost"} Standing */
+/**
+ * How a trial stands, for tuning jobs and studies alike.
+ * @typedef {"waiting" | "running" | "done" | "stopped" | "lost"} Standing
+ */
 
 /** @param {Api.SearchTrial} trial @returns {Standing} "lost": it ended without a value */
 export function standing(trial) {
@@ -61,7 +64,10 @@ export class Search {
     return new Set(this.ranked.slice(0, Math.max(1, Math.round((this.ranked.length * percent) / 100))));
   }
 
-  /** The best value after each trial that has one, in the order of their ends. @returns {[index: number, best: number][]} */
+  /**
+   * The best value after each trial that has one, in the order of their ends.
+   * @returns {[index: number, best: number][]}
+   */
   bestSoFar() {
     const { values } = this.metrics[0];
     const order = [...this.ranked].sort((a, b) => ended(this.trials[a]) - ended(this.trials[b]) || a - b);

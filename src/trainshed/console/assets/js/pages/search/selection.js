@@ -89,7 +89,7 @@ export class Selection {
 }
 
 /** @param {string} text such as `p.units~0.1~0.5|m.loss~0~0.2` @returns {Map<string, Range>} */
-export function readRanges(text) {
+function readRanges(text) {
   /** @type {Map<string, Range>} */
   const found = new Map();
   for (const part of text.split("|")) {
@@ -101,7 +101,7 @@ export function readRanges(text) {
 }
 
 /** @param {Map<string, Range>} ranges */
-export function writeRanges(ranges) {
+function writeRanges(ranges) {
   return [...ranges]
     .map(([key, range]) => [escaped(key), ...range.map((end) => String(Number(end.toFixed(4))))].join("~"))
     .join("|");

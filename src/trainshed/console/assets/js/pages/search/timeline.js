@@ -13,7 +13,12 @@ import { fitted, nothing } from "./scatter.js";
 const ROW = 24;
 const MOST = 24; // rows: of more, the bars are thinner
 
-/** Rows for trials: each takes the first row that is free when it starts. @param {Api.SearchTrial[]} trials @param {number} now @returns {Bar[]} */
+/**
+ * Rows for trials: each takes the first row that is free when it starts.
+ * @param {Api.SearchTrial[]} trials
+ * @param {number} now
+ * @returns {Bar[]}
+ */
 export function bars(trials, now) {
   const begun = [...trials.keys()].filter((index) => trials[index].startTime);
   const start = (/** @type {number} */ index) => Date.parse(/** @type {string} */ (trials[index].startTime));
@@ -89,7 +94,12 @@ export class Timeline extends Plot {
     pen.globalAlpha = 1;
   }
 
-  /** @param {Pen} pen @param {number} trial @param {number[]} rectangle @param {import("./search.js").Standing} standing */
+  /**
+   * @param {Pen} pen
+   * @param {number} trial
+   * @param {number[]} rectangle
+   * @param {import("./search.js").Standing} standing
+   */
   #number(pen, trial, [x, y, wide, tall], standing) {
     const colours = palette();
     pen.fillStyle = standing === "stopped" ? colours.ink : colours.surface;

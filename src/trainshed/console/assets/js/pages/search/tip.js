@@ -7,7 +7,12 @@ import { trialBadgeText } from "./states.js";
 
 const MOST = 8;
 
-/** The value of a parameter of a trial, as text. @param {import("./search.js").Search} search @param {number} index @param {number} at */
+/**
+ * The value of a parameter of a trial, as text.
+ * @param {import("./search.js").Search} search
+ * @param {number} index
+ * @param {number} at
+ */
 export function valueText(search, index, at) {
   const { axis, values } = search.parameters[at];
   return Number.isNaN(values[index]) ? "–" : axis.text(values[index]);
