@@ -133,7 +133,8 @@ def test_only_these_are_public() -> None:
 def met(status: int, body: object) -> AccessOutcome:
     """What a response says of the access. A response of the route itself, also an error, is YES."""
     error = body.get("error", {}) if isinstance(body, dict) else {}
-    if isinstance(error, str):  # of another protocol, which has the status code alone
+    of_mlflow = isinstance(body, dict) and "error_code" in body
+    if isinstance(error, str) or of_mlflow:  # of another protocol: the status code alone says it
         own = {401: AccessOutcome.UNAUTHENTICATED, 403: AccessOutcome.DENIED}
         return own.get(status, AccessOutcome.YES)
     match status, error.get("status"):
