@@ -73,10 +73,11 @@ class System:
     path: str
     body: Body
     python: str = "3.11"
+    arguments: tuple[str, ...] = ()  #: after the model and the port
 
 
 BOUND = System(
-    name="the bound",
+    name="the bound in f32",
     script="bound.py",
     requires=("openvino", "uvicorn", "uvloop", "httptools", "orjson", "numpy"),
     path="/",
@@ -160,13 +161,13 @@ def environment(system: System) -> Path:
 def running(system: System, model: Path, scratch: Path) -> Iterator[Target]:
     python = environment(system)
     [port] = free_ports(1)
-    folder = scratch / Path(system.script).stem
+    folder = scratch / "-".join([Path(system.script).stem, *system.arguments, model.name])
     folder.mkdir()
     url = f"http://127.0.0.1:{port}{system.path}"
     with open(folder / "log", "wb") as log:
         began = time.perf_counter()
         process = subprocess.Popen(
-            [python, PEERS / system.script, model, str(port)],
+            [python, PEERS / system.script, model, str(port), *system.arguments],
             stdout=log,
             stderr=log,
             cwd=folder,
@@ -232,6 +233,11 @@ def create_version(server: RunningServer, bucket: Submitter, name: str, *, folde
     body: dict[str, Any] = {"name": name, "deploymentUri": f"gs://{bucket.bucket}/{folder}/", "runtimeVersion": RUNTIME}
     path = f"/v1/projects/{bucket.project}/models/mnist/versions"
     operation = server.call("POST", path, body | {"framework": "TENSORFLOW"})
+    finish(server, operation)
+
+
+def finish(server: RunningServer, operation: dict[str, Any]) -> None:
+    """Wait for an operation. Raises `RuntimeError` if it fails."""
     while not operation.get("done"):
         time.sleep(0.02)
         operation = server.call("GET", f"/v1/{operation['name']}")
@@ -244,10 +250,12 @@ def gateway_and_host(server: RunningServer) -> list[psutil.Process]:
     return [psutil.Process(server.pid), *(psutil.Process(host["pid"]) for host in details["hosts"])]
 
 
-def measure(targets: Sequence[Target], *, rounds: int, seconds: float) -> list[Measured]:
+def measure(
+    targets: Sequence[Target], *, rounds: int, seconds: float, shapes: Sequence[tuple[int, int]] = SHAPES
+) -> list[Measured]:
     """Medians; the targets take turns, so that a noisy moment hits all of them."""
     loads: dict[tuple[str, tuple[int, int]], list[Load]] = {}
-    for instances, concurrency in SHAPES:
+    for instances, concurrency in shapes:
         for target in targets:
             drive(target.url, target.body(instances), concurrency=concurrency, seconds=1, token=target.token)
             settle(target)
@@ -268,7 +276,7 @@ def measure(targets: Sequence[Target], *, rounds: int, seconds: float) -> list[M
             target.name,
             target.first_answer_s,
             target.memory_mb(),
-            {shape: middle(loads[target.name, shape]) for shape in SHAPES},
+            {shape: middle(loads[target.name, shape]) for shape in shapes},
         )
         for target in targets
     ]
