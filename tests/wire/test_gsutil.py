@@ -152,7 +152,10 @@ def test_ls_stat_and_du(gsutil: Gsutil, upload: Callable[[str, bytes], None]) ->
 def test_rsync_copies_what_differs_and_deletes_the_rest(gsutil: Gsutil, stored: Path, tree: Path) -> None:
     first = gsutil("rsync", "-r", str(tree), f"{BUCKET}/synced")
     assert first.count("Copying ") == 3
-    (tree / "one.txt").write_text("changed")
+    changed = tree / "one.txt"
+    later_s = changed.stat().st_mtime + 10  # of files of one size, gsutil compares the time of change, in whole seconds
+    changed.write_text("changed")
+    os.utime(changed, (later_s, later_s))
     (tree / "sub" / "two.txt").unlink()
     second = gsutil("rsync", "-r", "-d", str(tree), f"{BUCKET}/synced")
     assert second.count("Copying ") == 1
