@@ -213,7 +213,10 @@ with open(os.environ["CLOUDSDK_AUTH_ACCESS_TOKEN_FILE"]) as file:
     token = file.read().strip()
 request = urllib.request.Request("https://us-central1-ml.googleapis.com/v1/projects/elsewhere/jobs/away")
 request.add_header("Authorization", "Bearer " + token)
-print("Python", sys.version_info[:2], "state", json.load(urllib.request.urlopen(request))["state"])
+state = "PREPARING"
+while state == "PREPARING":  # the server sees a moment after its start that the program runs
+    state = json.load(urllib.request.urlopen(request))["state"]
+print("Python", sys.version_info[:2], "state", state)
 """
 
 

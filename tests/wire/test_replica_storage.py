@@ -76,7 +76,10 @@ API_CLIENT = """
 from googleapiclient import discovery
 
 ml = discovery.build("ml", "v1", static_discovery=True)
-print("state", ml.projects().jobs().get(name="projects/PROJECT/jobs/api_client").execute()["state"])
+state = "PREPARING"
+while state == "PREPARING":  # the server sees a moment after its start that the program runs
+    state = ml.projects().jobs().get(name="projects/PROJECT/jobs/api_client").execute()["state"]
+print("state", state)
 """
 
 PLAIN = """
@@ -86,7 +89,10 @@ from pathlib import Path
 token = Path(os.environ["CLOUDSDK_AUTH_ACCESS_TOKEN_FILE"]).read_text().strip()
 request = urllib.request.Request("https://us-central1-ml.googleapis.com/v1/projects/PROJECT/jobs/plain")
 request.add_header("Authorization", f"Bearer {token}")
-print("state", json.load(urllib.request.urlopen(request))["state"])
+state = "PREPARING"
+while state == "PREPARING":
+    state = json.load(urllib.request.urlopen(request))["state"]
+print("state", state)
 """
 
 
