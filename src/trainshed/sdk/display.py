@@ -5,10 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trainshed.client.job_format import cores, duration, evaluated, facts, number, percent, size
 from trainshed.client.trial_format import COLUMNS, ended_count, search_facts, trial_row, watch_order
+from trainshed.errors import CannotProceedError
+
+if TYPE_CHECKING:
+    import pandas
 
 _COLOURS = {"SUCCEEDED": "#188038", "FAILED": "#d93025", "CANCELLED": "#80868b", "RUNNING": "#1a73e8"}
 _PENDING_COLOUR = "#b06000"
@@ -20,6 +24,15 @@ _MAX_ROWS = 20  #: predictions or trials that are drawn; the rest is counted
 
 class _Handle(Protocol):
     def update(self, obj: Any) -> None: ...
+
+
+def frame(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
+    """Return rows of trials as a pandas frame. Raises `CannotProceedError` without pandas."""
+    try:
+        import pandas
+    except ImportError:
+        raise CannotProceedError("Trials as a frame need pandas, which is not installed: pip install pandas") from None
+    return pandas.DataFrame(rows)
 
 
 def in_notebook() -> bool:

@@ -11,7 +11,7 @@ import trainshed.sdk.display as display
 from trainshed.client.context import ClientContext
 from trainshed.client.submission import REGION
 from trainshed.client.transport import segment
-from trainshed.errors import CannotProceedError, InvalidArgumentError
+from trainshed.errors import InvalidArgumentError
 from trainshed.sdk.space import ParameterRange, algorithm_word, read_range
 
 if TYPE_CHECKING:
@@ -133,13 +133,7 @@ class Study:
 
     def frame(self) -> pandas.DataFrame:
         """Return the rows as a pandas frame. Raises `CannotProceedError` without pandas."""
-        try:
-            import pandas
-        except ImportError:
-            raise CannotProceedError(
-                "Trials as a frame need pandas, which is not installed: pip install pandas"
-            ) from None
-        return pandas.DataFrame(self.rows())
+        return display.frame(self.rows())
 
     def delete(self) -> None:
         """Delete the study with all of its trials."""

@@ -11,7 +11,7 @@ from trainshed.client.context import ClientContext, native_job_path
 from trainshed.client.trial_format import COLUMNS, best_first, trial_row
 from trainshed.client.tuning import search_of
 from trainshed.domain.jobs.states import TERMINAL_STATES
-from trainshed.errors import CannotProceedError, InvalidArgumentError
+from trainshed.errors import InvalidArgumentError
 from trainshed.sdk.space import ParameterRange, algorithm_word, hyperparameter
 
 if TYPE_CHECKING:
@@ -68,13 +68,7 @@ class JobTrials(list[JobTrial]):
 
     def frame(self) -> pandas.DataFrame:
         """Return the rows as a pandas frame. Raises `CannotProceedError` without pandas."""
-        try:
-            import pandas
-        except ImportError:
-            raise CannotProceedError(
-                "Trials as a frame need pandas, which is not installed: pip install pandas"
-            ) from None
-        return pandas.DataFrame(self.rows())
+        return display.frame(self.rows())
 
     def _repr_html_(self) -> str:
         return display.table([trial_row(each.raw) for each in self], COLUMNS)
