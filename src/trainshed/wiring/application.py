@@ -325,11 +325,14 @@ def _build_services(
         runtimes=runtimes,
         tensorboards=_tensorboards(core, runtimes, readers.mirrors),
         server=info,
-        settings=EffectiveSettings(
-            core.settings, core.settings.sources(environment(), core.home.file_settings().get("server"))
-        ),
+        settings=_effective_settings(core),
         metrics=_metrics(core, serving_plane, info),
     )
+
+
+def _effective_settings(core: Core) -> EffectiveSettings:
+    sources = core.settings.sources(environment(), core.home.file_settings().get("server"))
+    return EffectiveSettings(core.settings, sources)
 
 
 def _tensorboards(core: Core, runtimes: RuntimeService, mirrors: Mirrors) -> TensorBoards:

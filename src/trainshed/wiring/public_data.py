@@ -1,4 +1,4 @@
-"""Public data: its connections to the real Cloud Storage, as the machine's environment leads there, and its mirrors."""
+"""Builds public data: its mirrors, and connections to the real Cloud Storage by the machine's own network settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainshed.wiring.core import Core
 
 
 def build_public_data(core: Core) -> PublicData:
-    """Public data of the real Cloud Storage, as the machine's environment leads there."""
+    """Return public data. Connections to the real Cloud Storage use the machine's own network settings."""
     machine = MachineEnvironment.read(environment())
     connect = None
     if core.settings.public_data and core.settings.serves_gs(has_google_credentials=machine.has_google_credentials):
