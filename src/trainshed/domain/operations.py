@@ -13,6 +13,7 @@ from trainshed.domain.times import rfc3339
 CANCELLED, INVALID_ARGUMENT, FAILED_PRECONDITION, INTERNAL = 1, 3, 9, 13
 
 EMPTY: Mapping[str, Any] = {"@type": "type.googleapis.com/google.protobuf.Empty"}
+METADATA_TYPE = "type.googleapis.com/google.cloud.ml.v1.OperationMetadata"
 
 
 class OperationType(StrEnum):
@@ -53,9 +54,9 @@ class Operation:
 
     @classmethod
     def begin(cls, project: str, operation_id: str, metadata: Mapping[str, Any], *, now_us: int) -> Self:
-        """A new operation that starts now. `metadata` has everything but the times."""
-        times = {"createTime": rfc3339(now_us), "startTime": rfc3339(now_us)}
-        return cls(project=project, id=operation_id, metadata={**times, **metadata}, created_us=now_us)
+        """A new operation that starts now. `metadata` has everything but the type and the times."""
+        head = {"@type": METADATA_TYPE, "createTime": rfc3339(now_us), "startTime": rfc3339(now_us)}
+        return cls(project=project, id=operation_id, metadata={**head, **metadata}, created_us=now_us)
 
     @property
     def name(self) -> str:
