@@ -201,6 +201,31 @@ def test_a_value_that_is_no_number_ends_no_search(jobs: Submitter) -> None:
     assert all("finalMetric" not in trial for trial in output["trials"])
 
 
+def test_a_command_keeps_the_folder_of_the_best_trial_alone(jobs: Submitter, tmp_path: Path) -> None:
+    package = tmp_path / "trainer"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    writes = "os.makedirs(args.job_dir)\nopen(os.path.join(args.job_dir, 'model'), 'w').close()\n"
+    (package / "task.py").write_text(TRAINER + writes)
+    hyperparameters = {"hyperparameterMetricTag": "score", "params": [X], "maxTrials": 3}
+    config = {"trainingInput": {"runtimeVersion": "python", "hyperparameters": hyperparameters}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    words = ("--package-path", str(package), "--module-name", "trainer.task", "--config", f"{tmp_path}/config.json")
+    folder = f"gs://{jobs.bucket}/tidy"
+    command(jobs, "jobs", "submit", "training", "tidy", *words, "--job-dir", folder, "--keep-trials", "1")
+    best, *others = jobs.wait("tidy", {"SUCCEEDED"})["trainingOutput"]["trials"]
+    numbers = [int(trial["trialId"]) for trial in others]
+    states = {int(best["trialId"]): "KEPT", **dict.fromkeys(numbers, "REMOVED")}
+    eventually(
+        lambda: {number: trial["folder"] for number, trial in trials_of(jobs, "tidy").items()},
+        lambda found: found == states,
+    )
+    listed = jobs.server.call("GET", f"/storage/v1/b/{jobs.bucket}/o?prefix=tidy/")["items"]
+    names = [item["name"] for item in listed if not item["name"].startswith("tidy/packages/")]
+    assert names == [f"tidy/{best['trialId']}/model"]
+    assert sum("removed: the best trial keeps its own" in line for line in jobs.lines("tidy")) == 2
+
+
 def test_a_trial_can_be_stopped_and_keeps_its_value(jobs: Submitter, tmp_path: Path) -> None:
     tune(jobs, "stopping", f"--until={tmp_path}/go", maxTrials=2, maxParallelTrials=1)
     eventually(lambda: trials_of(jobs, "stopping"), lambda found: 1 in found and found[1]["lastMetric"], within_s=60)

@@ -35,9 +35,9 @@ from trainshed.testing.reliability.crash.scenarios import (
     IN_THE_SUPERVISOR,
     OF_VERSIONS,
     SCENARIOS,
-    World,
     go_through,
 )
+from trainshed.testing.reliability.crash.world import World
 
 OF_COMMANDS = {"backup.written", "restore.staged", "restore.planned", "restore.moved", "restore.finished"}
 OF_MIGRATIONS = {"database.migrate.before_commit"}

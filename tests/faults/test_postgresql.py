@@ -15,7 +15,8 @@ from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.commit_proxy import CommitProxy, Cut, commit_proxy
 from trainshed.testing.processes.postgresql import Postgresql, running_postgresql
 from trainshed.testing.processes.servers import HttpAnswer, RunningServer, ask
-from trainshed.testing.reliability.crash.scenarios import SCENARIOS, World, go_through
+from trainshed.testing.reliability.crash.scenarios import SCENARIOS, go_through
+from trainshed.testing.reliability.crash.world import World
 from trainshed.testing.reliability.kills import break_database, run_batch
 from trainshed.testing.reliability.verdict import GRACE_S
 from trainshed.testing.workloads.submitter import Submitter

@@ -7,6 +7,7 @@ import re
 from trainshed.errors import InvalidArgumentError
 
 ENGINE_LABEL = "trainshed-engine"  #: label with which any client selects the engine of a job
+KEEP_TRIALS_LABEL = "trainshed-keep-trials"  #: label with the number of trials of a search whose folders stay
 LOCAL_ENGINE, RAY_ENGINE = "local", "ray"  #: this machine, which is always available; a Ray cluster
 
 _RESOURCE_ID = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")

@@ -109,8 +109,7 @@ class JobStore:
         misses none.
         """
         with self._database.write() as tx:
-            tx.lock(QUERY["lock_job"], {"project": job.project, "id": job.id})
-            write_events(tx, job, events)
+            lock_and_tell(tx, job, events)
 
     def page(self, project: str, *, before: tuple[int, str], limit: int) -> Sequence[Job]:
         """Up to `limit` readable jobs older than `before` (its order_us and id), newest first."""
@@ -241,6 +240,12 @@ def job_of(tx: Transaction, project: str, job_id: str) -> Job:
     if not rows:
         raise NotFoundError(f"There is no job {job_id} in project {project}.")
     return job_from_row(rows[0])
+
+
+def lock_and_tell(tx: Transaction, job: Job, events: Iterable[JobEvent]) -> None:
+    """Add events to the history of a job whose row the transaction does not hold yet."""
+    tx.lock(QUERY["lock_job"], {"project": job.project, "id": job.id})
+    write_events(tx, job, events)
 
 
 def write_events(tx: Transaction, job: Job, events: Iterable[JobEvent]) -> None:

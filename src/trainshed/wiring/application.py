@@ -21,6 +21,7 @@ from trainshed.control.jobs.credentials import LocalCredentials, RemoteCredentia
 from trainshed.control.jobs.orphans import end_orphans
 from trainshed.control.jobs.secret_files import remove_left_secrets
 from trainshed.control.tuning.controller import TuningController
+from trainshed.control.tuning.trial_folders import TrialFolders
 from trainshed.domain.image_registries import ImageRegistries
 from trainshed.domain.names import LOCAL_ENGINE, RAY_ENGINE
 from trainshed.domain.policies import JOBS, MODELS
@@ -104,6 +105,7 @@ class Application:
     services: Services
     control: JobController
     tuning: TuningController
+    trial_folders: TrialFolders
     runtimes: Runtimes
     warm: WarmProcesses
     routes: Routes
@@ -133,6 +135,7 @@ class Application:
         self.deployments.start()
         self.control.start()
         self.tuning.start()
+        self.trial_folders.start()
         self.ray.begin(self.control.wake)
         self.machine.begin()
         try:
@@ -144,11 +147,13 @@ class Application:
             self.services.predictions.close()
             self.services.tensorboards.close()
             self.tuning.stop()
+            self.trial_folders.stop()
             self.control.stop()
             self.deployments.stop()
             self.services.runtimes.close()
             self.warm.stop()
             self.tuning.join()
+            self.trial_folders.join()
             self.control.join()
             self.deployments.join()
             self.hosts.close()
@@ -218,6 +223,7 @@ def build_application(
         _build_services(core, job_plane, serving_plane, tuning_plane, readers, tokens, info),
         job_plane.control,
         tuning_plane.control,
+        tuning_plane.folders,
         core.runtimes,
         core.engine.warm,
         serving_plane.routes,

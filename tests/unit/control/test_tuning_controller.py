@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from trainshed.domain.jobs.reconcile import (
 )
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
+from trainshed.domain.names import KEEP_TRIALS_LABEL
 from trainshed.domain.tuning.search import SearchRequest, SearchResult
 from trainshed.domain.tuning.steering import SteeringChange
 from trainshed.domain.tuning.trial import Trial, TrialMeasurement, TrialOutcome
@@ -58,14 +59,16 @@ class Reports(TrialReader):
 class Search:
     """A search whose trials go through their states as a test says."""
 
-    def __init__(self, jobs: JobStore, trials: TrialStore, **hyperparameters: Any) -> None:
+    def __init__(
+        self, jobs: JobStore, trials: TrialStore, *, labels: Mapping[str, str] | None = None, **hyperparameters: Any
+    ) -> None:
         self.jobs, self.trials, self.reports = jobs, trials, Reports()
         self.controller = TuningController(
             jobs, trials, self.reports, suggest=suggest, wake_jobs=lambda: None, clock=lambda: 1_000
         )
         spec = {"params": [X], "maxTrials": 6, "maxParallelTrials": 1, **hyperparameters}
         training = Training.parse({"pythonModule": "trainer.task", "hyperparameters": spec})
-        jobs.add(Job(project="p", id="j", workload=training, created_us=0, replicas=0), ())
+        jobs.add(Job(project="p", id="j", workload=training, created_us=0, replicas=0, labels=labels or {}), ())
         self.controller.step()
 
     def trial(self, number: int) -> Trial:
@@ -179,6 +182,23 @@ def test_a_point_of_a_user_comes_before_suggestions(stores: tuple[JobStore, Tria
     search.controller.step()
     assert [trial.point["x"] for trial in search.trials.of("p", "j")] == [0.01, 0.9, 0.03]
     assert search.trials.steering.of("p", "j").points == ()
+
+
+def test_the_folders_of_all_but_the_best_are_marked_as_trials_end(stores: tuple[JobStore, TrialStore]) -> None:
+    search = Search(*stores, maxTrials=3, labels={KEEP_TRIALS_LABEL: "1"})
+
+    def folders() -> list[str]:
+        return [trial.folder for trial in search.trials.of("p", "j")]
+
+    search.run(1, 0.5)
+    assert folders() == ["KEPT", "KEPT"]
+    search.run(2, 0.7)
+    assert folders() == ["REMOVING", "KEPT", "KEPT"]
+    search.run(3, 0.6)
+    assert search.jobs.get("p", "j").state is JobState.SUCCEEDED
+    assert folders() == ["REMOVING", "KEPT", "REMOVING"], "those of the last trials are marked before the job ends"
+    said = [message.partition(" is removed")[0] for message in search.messages() if "is removed" in message]
+    assert said == ["The folder of trial 1", "The folder of trial 3"]
 
 
 def test_a_finished_search_ends_with_what_its_trials_have(stores: tuple[JobStore, TrialStore]) -> None:

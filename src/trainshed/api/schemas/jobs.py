@@ -7,6 +7,7 @@ from trainshed.api.schemas.notes import Example, Labels, Named, Time
 from trainshed.domain.jobs.failure import FailureCause
 from trainshed.domain.jobs.job import HangKind, JobEventKind
 from trainshed.domain.jobs.states import JobState
+from trainshed.domain.tuning.trial import FolderState
 
 Job = Annotated[
     dict[str, Any],
@@ -168,6 +169,7 @@ class TrialBody(TypedDict):
     source: Annotated[str, "Where values come from: `hypertune`, or a folder.", Example("hypertune")]
     stoppedEarly: Annotated[bool, Example(False)]
     reason: Annotated[str, "Why it was stopped or failed; empty otherwise.", Example("")]
+    folder: Annotated[FolderState, "Of its folder below `jobDir`.", Example("KEPT")]
     measurements: Annotated[list[MeasurementBody], "The oldest first. Of very many, some are left out."]
 
 

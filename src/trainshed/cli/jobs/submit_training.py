@@ -121,6 +121,12 @@ def _key_options(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="NAME",
     help="Where the job runs: local or ray. Default: the server's setting `engine`. Sets the label trainshed-engine.",
 )
+@click.option(
+    "--keep-trials",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Of a search: remove the folders of all trials but the N best. Sets the label trainshed-keep-trials.",
+)
 @click.option("--service-account", metavar="EMAIL", help="Rejected: a job runs as the user who runs the server.")
 @click.option("--enable-web-access/--no-enable-web-access", default=None, help="Ask for a shell in the replicas.")
 @_key_options

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from trainshed.client.submission import REGION
-from trainshed.domain.names import ENGINE_LABEL
+from trainshed.domain.names import ENGINE_LABEL, KEEP_TRIALS_LABEL
 from trainshed.errors import InvalidArgumentError
 
 #: flag -> field of trainingInput
@@ -72,6 +72,8 @@ def job_body(
     labels = {**(config.get("labels") or {}), **(flags["labels"] or {})}
     if flags["engine"] is not None:
         labels[ENGINE_LABEL] = flags["engine"]
+    if flags["keep_trials"] is not None:
+        labels[KEEP_TRIALS_LABEL] = str(flags["keep_trials"])
     body = {name: value for name, value in config.items() if name not in ("trainingInput", "labels")}
     body |= {"jobId": job, "trainingInput": training}
     return body | ({"labels": labels} if labels else {})

@@ -155,6 +155,8 @@ declare namespace Api {
     | "metric_missing"
     | "trials_failed";
 
+  type FolderState = "KEPT" | "REMOVING" | "REMOVED";
+
   /** A replica that made no step, no output and used no CPU time, or that a signal stopped. */
   interface Hang {
     replica: string;
@@ -933,6 +935,7 @@ declare namespace Api {
     source: string;
     stoppedEarly: boolean;
     reason: string;
+    folder: FolderState;
     measurements: Measurement[];
   }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from trainshed.background import BackgroundLoop, PassFailures
 from trainshed.control.tuning.metrics import TrialReader
@@ -16,7 +17,7 @@ from trainshed.domain.jobs.reconcile import end_events
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.times import now_us
 from trainshed.domain.tuning.curves import early_stop
-from trainshed.domain.tuning.hyperparameters import Tuning
+from trainshed.domain.tuning.hyperparameters import Tuning, trials_to_keep
 from trainshed.domain.tuning.plan import (
     Become,
     CancelTrials,
@@ -29,9 +30,10 @@ from trainshed.domain.tuning.plan import (
 from trainshed.domain.tuning.search import SearchRequest, SearchResult
 from trainshed.domain.tuning.space import Point
 from trainshed.domain.tuning.steering import OwnPoint
-from trainshed.domain.tuning.trial import Trial, TrialOutcome
+from trainshed.domain.tuning.trial import Trial, TrialOutcome, removal_message, surplus_trials
 from trainshed.domain.tuning.trial_job import trial_job
 from trainshed.errors import CannotProceedError, WriteConflictError
+from trainshed.node.crashpoints import crashpoint
 from trainshed.store.jobs import JobStore
 from trainshed.store.tuning.trials import TrialStore
 
@@ -53,18 +55,21 @@ class TuningController:
         *,
         suggest: Callable[[SearchRequest], SearchResult],
         wake_jobs: Callable[[], None],
+        wake_folders: Callable[[], None] = lambda: None,
         check: Callable[[], None] = lambda: None,
         clock: Callable[[], int] = now_us,
     ) -> None:
         """`suggest` finds the next points. `wake_jobs` wakes the job controller: a trial was queued or cancelled.
 
-        `check` runs before each pass, and raises `CannotProceedError` if this server may not act any more.
+        `wake_folders` starts the removal of the folders that were marked. `check` runs before each pass, and raises
+        `CannotProceedError` if this server may not act any more.
         """
         self._jobs = jobs
         self._trials = trials
         self._reader = reader
         self._suggest = suggest
         self._wake_jobs = wake_jobs
+        self._wake_folders = wake_folders
         self._check = check
         self._clock = clock
         self._exhausted: set[tuple[str, str]] = set()  # tuning jobs whose spaces have no more points
@@ -122,6 +127,7 @@ class TuningController:
         trials: Sequence[Trial] = ()
         for _ in range(MAX_ACTIONS):
             trials = self._read_outcomes(job, self._trials.of(job.project, job.id))
+            self._mark_folders(job, trials)
             exhausted = (job.project, job.id) in self._exhausted
             steering = self._trials.steering.of(job.project, job.id)
             match plan(job, trials, exhausted=exhausted, now_us=self._clock(), steering=steering):
@@ -198,12 +204,19 @@ class TuningController:
             if trial.job.ended and trial.outcome is None:
                 outcome = self._reader.final(trial.job, tuning.tag)
                 self._trials.set_outcome(trial, outcome)
-                trial = Trial(
-                    number=trial.number, point=trial.point, job=trial.job, outcome=outcome, stopped=trial.stopped
-                )
+                trial = replace(trial, outcome=outcome)
                 self._tell(job, ended_message(trial, tuning), severity="ERROR" if trial.failed else "INFO")
             result.append(trial)
         return result
+
+    def _mark_folders(self, job: Job, trials: Sequence[Trial]) -> None:
+        """Mark the folders that are not to stay. This happens before the job ends, so none is left afterwards."""
+        keep = trials_to_keep(job.labels)
+        if keep is None or not (surplus := surplus_trials(trials, _tuning(job), keep)):
+            return
+        self._trials.mark_folders(job, surplus, self._event(removal_message(surplus, keep)))
+        crashpoint("tuning.folder.marked")
+        self._wake_folders()
 
     def _watch(self, job: Job, trials: Sequence[Trial]) -> None:
         """Read the metrics of trials that run, and stop those that are to end before their time."""
@@ -241,8 +254,10 @@ class TuningController:
         self._wake_jobs()
 
     def _tell(self, job: Job, message: str, severity: str = "INFO") -> None:
-        event = JobEvent(kind=JobEventKind.TRIAL, message=message, time_us=self._clock(), severity=severity)
-        self._jobs.tell(job, event)
+        self._jobs.tell(job, self._event(message, severity))
+
+    def _event(self, message: str, severity: str = "INFO") -> JobEvent:
+        return JobEvent(kind=JobEventKind.TRIAL, message=message, time_us=self._clock(), severity=severity)
 
 
 def _tuning(job: Job) -> Tuning:

@@ -11,6 +11,7 @@ from trainshed.domain import names
 from trainshed.domain.capacity.machine_types import STANDARD, MachineTypes
 from trainshed.domain.jobs.batch_prediction import PREDICTION_INPUT, BatchPrediction, check_prediction
 from trainshed.domain.jobs.training import TRAINING_INPUT, Training, check_training
+from trainshed.domain.tuning.hyperparameters import check_keep_trials
 from trainshed.errors import InvalidArgumentError
 
 Workload = Training | BatchPrediction
@@ -58,7 +59,14 @@ def read_job(body: Mapping[str, Any], machines: MachineTypes = STANDARD) -> JobR
         raise InvalidArgumentError("The job has no id. Give it one, such as mnist_1.", field="job.job_id")
     job_id = names.job_id(fields["jobId"])
     labels = names.labels(fields.get("labels", {}), field="job.labels")
-    return JobRequest(job_id=job_id, labels=labels, workload=_read_workload(fields, machines))
+    workload = _read_workload(fields, machines)
+    check_labels(labels, workload)
+    return JobRequest(job_id=job_id, labels=labels, workload=workload)
+
+
+def check_labels(labels: Mapping[str, str], workload: Workload) -> None:
+    """Raise `InvalidArgumentError` if a label that the server reads is wrong for a workload."""
+    check_keep_trials(labels, workload.tuning if isinstance(workload, Training) else None, workload.job_dir)
 
 
 def _read_workload(fields: Mapping[str, Any], machines: MachineTypes) -> Workload:

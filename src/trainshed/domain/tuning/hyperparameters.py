@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from trainshed.domain import json_fields as f
+from trainshed.domain.names import KEEP_TRIALS_LABEL
 from trainshed.domain.tuning.scales import Scale
 from trainshed.domain.tuning.search import Algorithm, Goal
 from trainshed.domain.tuning.space import ParameterKind, ParameterSpec, Space
@@ -20,6 +21,7 @@ PATH = "hyperparameters"
 #: fields that a job that goes on with another one's search takes from it, unless it has its own
 INHERITED = ("goal", "hyperparameterMetricTag", "params", "algorithm")
 
+_KEEP_TRIALS_FIELD = f"job.labels.{KEEP_TRIALS_LABEL}"
 _UNSPECIFIED_GOAL = "GOAL_TYPE_UNSPECIFIED"
 _UNSPECIFIED_TYPE = "PARAMETER_TYPE_UNSPECIFIED"
 _ALGORITHMS = {
@@ -126,6 +128,33 @@ def check_hyperparameters(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
     filled = _with_goal(hyperparameters) if not hyperparameters.get("resumePreviousJobId") else dict(hyperparameters)
     _check_space(Tuning.parse(filled))
     return filled
+
+
+def trials_to_keep(labels: Mapping[str, str]) -> int | None:
+    """Return how many trials keep their folders. Returns None if all do."""
+    return int(labels[KEEP_TRIALS_LABEL]) if KEEP_TRIALS_LABEL in labels else None
+
+
+def check_keep_trials(labels: Mapping[str, str], tuning: Tuning | None, job_dir: str) -> None:
+    """Raise `InvalidArgumentError` if the label of a job is no number, or a search has no folders of trials.
+
+    A job without a search may have the label: one that repeats a trial takes it over. It has no effect there.
+    """
+    text = labels.get(KEEP_TRIALS_LABEL)
+    if text is None:
+        return
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= MAX_TRIALS):
+        raise InvalidArgumentError(
+            f"The label {KEEP_TRIALS_LABEL} is {text!r}; it is the number of trials whose folders stay, from 1 to "
+            f"{MAX_TRIALS}.",
+            field=_KEEP_TRIALS_FIELD,
+        )
+    if tuning is not None and not job_dir:
+        raise InvalidArgumentError(
+            f"The label {KEEP_TRIALS_LABEL} removes folders of trials below jobDir, and this job has none. Set jobDir, "
+            f"or leave the label out.",
+            field=_KEEP_TRIALS_FIELD,
+        )
 
 
 def inherit(hyperparameters: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any]:

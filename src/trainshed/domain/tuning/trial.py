@@ -5,15 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.states import JobState
+from trainshed.domain.names import KEEP_TRIALS_LABEL
 from trainshed.domain.tuning.hyperparameters import Tuning
 from trainshed.domain.tuning.space import Point
 
 MAX_MEASUREMENTS = 200  #: of a trial that are kept; the others are thinned out
 MAX_TAGS = 50  #: that an outcome remembers, if the metric is not among them
+
+
+class FolderState(StrEnum):
+    """Of a trial's folder, below the job's `jobDir`."""
+
+    KEPT = "KEPT"
+    REMOVING = "REMOVING"  #: decided; part of it may be gone
+    REMOVED = "REMOVED"
 
 
 class TrialMeasurement(NamedTuple):
@@ -66,6 +76,7 @@ class Trial:
     job: Job
     outcome: TrialOutcome | None = None  #: None until it was read after the end
     stopped: str = ""  #: why it was stopped before its end; empty if it was not
+    folder: FolderState = FolderState.KEPT
 
     @property
     def ended(self) -> bool:
@@ -104,6 +115,30 @@ def best_first(trials: Sequence[Trial], tuning: Tuning) -> list[Trial]:
         return trial.final is None, 0.0 if math.isnan(value) else tuning.sign * -value, trial.number
 
     return sorted(trials, key=order)
+
+
+def surplus_trials(trials: Sequence[Trial], tuning: Tuning, keep: int) -> list[Trial]:
+    """Return the trials whose folders are to be removed, by number: all that ended but the `keep` best.
+
+    Before as many have a value, nobody knows which the best ones are, and none is removed.
+    """
+    ranked = best_first([trial for trial in trials if trial.ended], tuning)
+    if sum(trial.final is not None for trial in ranked) < keep:
+        return []
+    surplus = [trial for trial in ranked[keep:] if trial.folder is FolderState.KEPT and trial.job.attempt]
+    return sorted(surplus, key=lambda trial: trial.number)
+
+
+def removal_message(trials: Sequence[Trial], keep: int) -> str:
+    """The sentence for the job's log when folders of these trials are removed."""
+    numbers = [str(trial.number) for trial in trials]
+    subject = f"folder of trial {numbers[0]} is" if len(numbers) == 1 else f"folders of trials {_listed(numbers)} are"
+    kept = "the best trial keeps its own" if keep == 1 else f"the {keep} best trials keep theirs"
+    return f"The {subject} removed: {kept} ({KEEP_TRIALS_LABEL})."
+
+
+def _listed(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def thinned(measurements: Sequence[TrialMeasurement]) -> tuple[TrialMeasurement, ...]:

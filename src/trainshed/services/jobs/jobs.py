@@ -23,7 +23,7 @@ from trainshed.domain.jobs.failure_text import error_message
 from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
-from trainshed.domain.jobs.workload import JobRequest, Workload, read_job, read_job_patch, workload_body
+from trainshed.domain.jobs.workload import JobRequest, Workload, check_labels, read_job, read_job_patch, workload_body
 from trainshed.domain.json_fields import mask_paths
 from trainshed.domain.models.model import model_not_found
 from trainshed.domain.models.version import serving_runtime
@@ -193,6 +193,7 @@ class Jobs:
                 check_etag(patch["etag"], job.generation, what=f"job {job.id}")
             changed = names.labels(merge_labels(job.labels, labels, paths), field="job.labels")
             check_unchanged(job.labels, changed, what=f"job {job.id}")
+            check_labels(changed, job.workload)
             if changed.get(ENGINE_LABEL) != job.labels.get(ENGINE_LABEL):
                 raise FailedPreconditionError(
                     f"Job {job.id} is on engine {job.engine}, and stays there. Leave the label {ENGINE_LABEL} as it "

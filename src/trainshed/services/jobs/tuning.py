@@ -129,6 +129,7 @@ class TuningJobs:
             "source": outcome.source,
             "stoppedEarly": trial.stopped_early,
             "reason": trial.stopped or failure_summary(trial),
+            "folder": trial.folder.value,
             "measurements": [_point(each) for each in outcome.measurements],
         }
 

@@ -2,7 +2,7 @@
 insert into trials (project, job, number, point, outcome, stopped) values (:project, :job, :number, :point, '', '');
 
 -- trials_of
-select number, point, outcome, stopped from trials where project = :project and job = :job order by number;
+select number, point, outcome, stopped, folder from trials where project = :project and job = :job order by number;
 
 -- jobs_of
 select * from jobs where project = :project and parent = :job and parent <> '' order by trial;
@@ -22,3 +22,11 @@ select * from jobs as trial
  where trial.parent <> '' and trial.state in ('QUEUED', 'PREPARING', 'RUNNING')
    and exists (select 1 from jobs as parent where parent.project = trial.project and parent.id = trial.parent
                 and parent.state in ('SUCCEEDED', 'FAILED', 'CANCELLED'));
+
+-- set_folder
+update trials set folder = :folder where project = :project and job = :job and number = :number and folder = :before;
+
+-- folders_to_remove
+select jobs.* from trials
+  join jobs on jobs.project = trials.project and jobs.parent = trials.job and jobs.trial = trials.number
+ where trials.folder = 'REMOVING' and jobs.parent <> '' order by trials.project, trials.job, trials.number;

@@ -9,9 +9,9 @@ import orjson
 from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
 from trainshed.domain.tuning.space import Point
 from trainshed.domain.tuning.steering import OwnPoint, Steering, SteeringChange
-from trainshed.domain.tuning.trial import Trial, TrialOutcome
+from trainshed.domain.tuning.trial import FolderState, Trial, TrialOutcome
 from trainshed.store.database import Database, Transaction, load_queries, storable
-from trainshed.store.jobs import JobStore, job_from_row, job_of, write_events
+from trainshed.store.jobs import JobStore, job_from_row, job_of, lock_and_tell, write_events
 from trainshed.store.rows import ReadRows, read_rows
 from trainshed.store.tuning.steering import SteeringStore, delete_point, hold_search, read_steering, write_change
 
@@ -94,6 +94,28 @@ class TrialStore:
         with self._database.write() as tx:
             tx.run(QUERY[query], key | values)
 
+    def mark_folders(self, job: Job, trials: Iterable[Trial], event: JobEvent) -> None:
+        """Write that the folders of these trials are to be removed, and the event that says so, in one transaction.
+
+        What is written stays: a folder that is removed in part is not kept.
+        """
+        changed = {"folder": FolderState.REMOVING, "before": FolderState.KEPT}
+        rows = [{"project": job.project, "job": job.id, "number": trial.number, **changed} for trial in trials]
+        with self._database.write() as tx:
+            tx.run_many(QUERY["set_folder"], rows)
+            lock_and_tell(tx, job, (event,))
+
+    def folders_to_remove(self) -> Sequence[Job]:
+        """The jobs of trials whose folders are marked, also those of searches that have ended."""
+        with self._database.read() as tx:
+            return read_rows(tx.rows(QUERY["folders_to_remove"]), job_from_row).values
+
+    def set_folder_removed(self, trial: Job) -> None:
+        """Write that the marked folder of a trial is gone."""
+        key = {"project": trial.project, "job": trial.parent, "number": trial.trial}
+        with self._database.write() as tx:
+            tx.run(QUERY["set_folder"], {**key, "folder": FolderState.REMOVED, "before": FolderState.REMOVING})
+
     def active_jobs(self) -> ReadRows[Job]:
         """All tuning jobs that have not ended."""
         with self._database.read() as tx:
@@ -116,6 +138,7 @@ def _trials_of(tx: Transaction, project: str, job_id: str) -> Sequence[Trial]:
             job=by_number[row["number"]],
             outcome=TrialOutcome.parse(orjson.loads(row["outcome"])) if row["outcome"] else None,
             stopped=row["stopped"],
+            folder=FolderState(row["folder"]),
         )
         for row in trials
         if row["number"] in by_number

@@ -19,7 +19,8 @@ from trainshed.testing.cache import link_runtimes
 from trainshed.testing.processes.postgresql import running_postgresql
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.reliability.checker import Violation
-from trainshed.testing.reliability.crash.scenarios import SCENARIOS, World, go_through
+from trainshed.testing.reliability.crash.scenarios import SCENARIOS, go_through
+from trainshed.testing.reliability.crash.world import World
 from trainshed.testing.reliability.reports import FaultReport, run_rounds
 
 DATABASES = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}

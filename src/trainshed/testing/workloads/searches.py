@@ -40,6 +40,7 @@ def write_search(
     points: int = 12,
     first: int = 1,
     resume: str = "",
+    job_dir: str = "",
 ) -> Job:
     """Write a tuning job that has SUCCEEDED. One trial in nine failed, and every fifth one was stopped early."""
     jobs = JobStore(database)
@@ -53,7 +54,8 @@ def write_search(
         "params": [dict(parameter) for parameter in parameters],
         **({"resumePreviousJobId": resume} if resume else {}),
     }
-    training = Training.parse({"pythonModule": "trainer.task", "hyperparameters": hyperparameters})
+    folder = {"jobDir": job_dir} if job_dir else {}
+    training = Training.parse({"pythonModule": "trainer.task", **folder, "hyperparameters": hyperparameters})
     assert training.tuning is not None
     end_us = START_US + trials * TRIAL_US // 4 + TRIAL_US
     job = Job(project=project, id=job_id, workload=training, created_us=START_US, replicas=0, attempt=1)
