@@ -1,17 +1,18 @@
 """Figures of long runs with faults: added up in docs/reliability.json and shown in docs/reliability.md.
 
-A row keeps the digest of the code that its runs tested. Runs of other code start the row anew, so its figures are of
-one state of the code. `python -m trainshed.testing.reliability.figures` writes the table of the page anew.
+A row keeps the digest of the code that its runs tested (`code_under_test.py` has what that is). Runs of other code
+start the row anew, so its figures are of one state of the code. `python -m trainshed.testing.reliability.figures`
+writes the table of the page anew, and adds the figures of other checkouts: files like docs/reliability.json.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -19,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.node.files import write_file
+from trainshed.testing.reliability.code_under_test import code_digest
 from trainshed.testing.reliability.rows import PAGE, ROOT, with_section
-
-SOURCE = ROOT / "src" / "trainshed"
 
 #: What runs count, in the order of the table's columns.
 COUNTS = {
@@ -30,8 +30,6 @@ COUNTS = {
     "5xx": "responses that are the server's own fault; 503 and 507 are refusals and do not count",
     "survivors": "processes or files that should have been gone",
 }
-#: Parts of the source that are not under test.
-_NOT_UNDER_TEST = ("testing", "console")
 _KEY = re.compile(r"F\d\d(?: [^|\n]+)?")
 
 
@@ -51,24 +49,43 @@ def record(
         raise ValueError(f"Unknown counts: {', '.join(sorted(unknown))}.")
     if runs < 0 or hours < 0 or any(count < 0 for count in counts.values()):
         raise ValueError("Figures only grow.")
-    digest = code_digest()
+    figure = {
+        "runs": runs,
+        "hours": round(hours, 4),
+        "counts": dict(counts),
+        "commit": commit(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "digest": code_digest(key),
+    }
+    return _add(key, figure, page)
+
+
+def _add(key: str, figure: dict[str, Any], page: Path) -> dict[str, Any]:
+    """Add a figure to its row, or let it replace the row if that is of other code. Returns the sums."""
     with _locked(page.parent):
         figures = read(page)
         before = figures.get(key, {})
-        if before.get("digest") != digest:
-            before = {}
-        sums = {name: before.get("counts", {}).get(name, 0) + count for name, count in counts.items()}
-        figures[key] = {
-            "runs": before.get("runs", 0) + runs,
-            "hours": round(before.get("hours", 0.0) + hours, 4),
-            "counts": {**before.get("counts", {}), **sums},
-            "commit": commit(),
-            "date": datetime.now(UTC).date().isoformat(),
-            "digest": digest,
-        }
+        if before.get("digest") == figure["digest"]:
+            counts = before["counts"]
+            added = {name: counts.get(name, 0) + count for name, count in figure["counts"].items()}
+            figure = {
+                **figure,
+                "runs": before["runs"] + figure["runs"],
+                "hours": round(before["hours"] + figure["hours"], 4),
+                "counts": {**counts, **added},
+            }
+        figures[key] = figure
         _write(page, figures)
-        added: dict[str, Any] = figures[key]
-        return added
+        return figure
+
+
+def add_file(path: Path, *, page: Path = PAGE) -> list[str]:
+    """Add the figures of a checkout of the same code. Returns the rows that are of other code and were left out."""
+    figures: dict[str, Any] = json.loads(path.read_bytes())
+    other = [key for key, figure in figures.items() if figure["digest"] != code_digest(key)]
+    for key in sorted(set(figures) - set(other)):
+        _add(key, figures[key], page)
+    return other
 
 
 def read(page: Path = PAGE) -> dict[str, Any]:
@@ -101,18 +118,6 @@ def table(figures: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def code_digest(source: Path = SOURCE) -> str:
-    """A digest of the code under test: all files of the program but test code and the console."""
-    digest = hashlib.sha256()
-    for path in sorted(source.rglob("*")):
-        parts = path.relative_to(source).parts
-        if parts[0] in _NOT_UNDER_TEST or "__pycache__" in parts or not path.is_file():
-            continue
-        content = path.read_bytes()
-        digest.update(f"{'/'.join(parts)}\0{len(content)}\0".encode() + content)
-    return digest.hexdigest()[:16]
-
-
 def commit(root: Path = ROOT) -> str:
     """The commit that is checked out, with a `+` if its source was changed. Returns `unknown` without Git."""
     try:
@@ -140,5 +145,8 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        for key in add_file(Path(name)):
+            sys.stderr.write(f"{key} of {name} is of other code, so it is left out.\n")
     with _locked(PAGE.parent):
         _write(PAGE, read())

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from trainshed.testing.reliability import figures
-from trainshed.testing.reliability.figures import code_digest, commit, read, record, table
+from trainshed.testing.reliability.code_under_test import code_digest, unknown_places
+from trainshed.testing.reliability.figures import add_file, commit, read, record, table
 from trainshed.testing.reliability.rows import between
 
 NOTHING = {"lost": 0, "doubled": 0}
@@ -38,24 +39,71 @@ def test_runs_are_added_up_and_shown(page: Path) -> None:
 def test_other_code_starts_a_row_anew(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record("F01", runs=3, counts={"lost": 1}, hours=1, page=page)
     record("F02", runs=3, counts=NOTHING, hours=1, page=page)
-    monkeypatch.setattr(figures, "code_digest", lambda: "other")
+    monkeypatch.setattr(figures, "code_digest", lambda key: "other")
     sums = record("F01", runs=2, counts=NOTHING, hours=0.5, page=page)
     assert (sums["runs"], sums["hours"], sums["counts"], sums["digest"]) == (2, 0.5, NOTHING, "other")
     assert read(page)["F02"]["runs"] == 3
 
 
-def test_the_digest_is_of_the_code_under_test(tmp_path: Path) -> None:
-    for name in ("server.py", "store/jobs.sql", "testing/fake.py", "console/page.js", "__pycache__/server.pyc"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("1")
-    first = code_digest(tmp_path)
-    for name in ("testing/fake.py", "console/page.js", "__pycache__/server.pyc"):
-        (tmp_path / name).write_text("2")
-    assert code_digest(tmp_path) == first
-    (tmp_path / "store/jobs.sql").write_text("2")
-    second = code_digest(tmp_path)
-    (tmp_path / "store/jobs.sql").rename(tmp_path / "store/job.sql")
-    assert len({first, second, code_digest(tmp_path)}) == 3
+def _tree(root: Path) -> Path:
+    files = {"server.py": "x = 1", "store/jobs.sql": "1", "cli/main.py": "1", "node/sandbox/cell.py": "1"}
+    files |= {
+        "testing/fake.py": "1",
+        "console/page.js": "1",
+        "store/sql/0001_a.sql": "1",
+        "__pycache__/server.pyc": "1",
+    }
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("row", "changed", "differs"),
+    [
+        ("F99", "store/jobs.sql", True),
+        ("F99", "cli/main.py", True),
+        ("F99", "testing/fake.py", False),
+        ("F99", "console/page.js", False),
+        ("F99", "store/sql/0001_a.sql", False),
+        ("F99", "__pycache__/server.pyc", False),
+        ("F02", "server.py", True),
+        ("F02", "store/jobs.sql", True),
+        ("F02 PostgreSQL", "store/jobs.sql", True),
+        ("F02", "cli/main.py", False),
+        ("F02", "node/sandbox/cell.py", False),
+    ],
+)
+def test_the_digest_is_of_the_code_that_a_row_is_about(tmp_path: Path, row: str, changed: str, differs: bool) -> None:
+    first = code_digest(row, _tree(tmp_path))
+    (tmp_path / changed).write_text("x = 2")
+    assert (code_digest(row, tmp_path) != first) == differs
+    (tmp_path / changed).rename(tmp_path / f"{changed}-renamed")
+    assert (code_digest(row, tmp_path) != first) == differs
+
+
+def test_comments_and_docstrings_are_no_change(tmp_path: Path) -> None:
+    first = code_digest("F02", _tree(tmp_path))
+    (tmp_path / "server.py").write_text('"""Words."""\n\nx = 1  # more words\n')
+    assert code_digest("F02", tmp_path) == first
+
+
+def test_rows_name_places_that_are_there() -> None:
+    assert unknown_places() == []
+
+
+def test_figures_of_another_checkout_are_added(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = page.with_name("other") / "page.md"
+    other.parent.mkdir()
+    other.write_text(page.read_text())
+    for place in (page, other):
+        record("F01", runs=3, counts={"lost": 1}, hours=1, page=place)
+    record("F02", runs=5, counts=NOTHING, hours=1, page=other)
+    monkeypatch.setattr(figures, "code_digest", lambda key: "changed" if key == "F02" else code_digest(key))
+    assert add_file(other.with_suffix(".json"), page=page) == ["F02"]
+    assert list(read(page)) == ["F01"]
+    assert (read(page)["F01"]["runs"], read(page)["F01"]["counts"]) == (6, {"lost": 2})
 
 
 def test_no_figure_of_many_processes_and_threads_is_lost(page: Path) -> None:
