@@ -7,14 +7,14 @@ import traceback
 
 import orjson
 
-from trainshed.domain.tuning.documents import read_request, result_document
+from trainshed.domain.tuning.documents import read_request
 from trainshed.search.bayesian import search
 
 
 def main() -> None:
     for line in sys.stdin.buffer:
         try:
-            response = result_document(search(read_request(orjson.loads(line))))
+            response: object = search(read_request(orjson.loads(line)))
         except Exception as exc:  # noqa: BLE001 - the server answers without a model, and logs it
             traceback.print_exc()
             response = {"error": f"{type(exc).__name__}: {exc}"}

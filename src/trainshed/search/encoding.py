@@ -104,7 +104,7 @@ class Encoding:
         rows = np.empty((len(points), len(self)))
         for row, point in zip(rows, points, strict=True):
             for index, column in enumerate(self.columns):
-                active = self._active(column, row[None, :])[0]
+                active = column.parent is None or self._active(column, row[None, :])[0]
                 row[index] = column.encode(point[column.parameter.name]) if active else column.neutral
         return rows
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from trainshed.domain.tuning.documents import read_request, read_result, request_document, result_document
+from trainshed.domain.tuning.documents import read_request, read_result
 from trainshed.domain.tuning.search import Algorithm, Goal, MeasuredPoint, SearchRequest, SearchResult
 from trainshed.domain.tuning.simple_search import grid, simple_search
 from trainshed.domain.tuning.space import ChildParameter, ParameterKind, ParameterSpec, Space, point_key
@@ -81,6 +81,6 @@ def test_searches_pass_through_json() -> None:
         seed="projects/p/locations/l/studies/s",
         number=3,
     )
-    assert read_request(orjson.loads(orjson.dumps(request_document(request)))) == request
+    assert read_request(orjson.loads(orjson.dumps(request))) == request
     result = SearchResult(points=({"rate": 0.1},), exhausted=True)
-    assert read_result(orjson.loads(orjson.dumps(result_document(result)))) == result
+    assert read_result(orjson.loads(orjson.dumps(result))) == result

@@ -1,9 +1,8 @@
-"""Searches as JSON documents, for the process that searches."""
+"""Reads searches from JSON, for the process that searches. orjson writes them: they are dataclasses."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from trainshed.domain.tuning.scales import Scale
@@ -11,12 +10,8 @@ from trainshed.domain.tuning.search import Algorithm, Goal, MeasuredPoint, Searc
 from trainshed.domain.tuning.space import ChildParameter, ParameterKind, ParameterSpec, Space
 
 
-def request_document(request: SearchRequest) -> dict[str, Any]:
-    return asdict(request)
-
-
 def read_request(document: Mapping[str, Any]) -> SearchRequest:
-    """The inverse of `request_document`, after a way through JSON."""
+    """The request that orjson made this document of."""
     return SearchRequest(
         space=Space(parameters=tuple(map(_parameter, document["space"]["parameters"]))),
         algorithm=Algorithm(document["algorithm"]),
@@ -29,12 +24,8 @@ def read_request(document: Mapping[str, Any]) -> SearchRequest:
     )
 
 
-def result_document(result: SearchResult) -> dict[str, Any]:
-    return asdict(result)
-
-
 def read_result(document: Mapping[str, Any]) -> SearchResult:
-    """The inverse of `result_document`, after a way through JSON."""
+    """The result that orjson made this document of."""
     return SearchResult(points=tuple(document["points"]), exhausted=document["exhausted"])
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from trainshed.domain.tuning.documents import read_result, request_document
+from trainshed.domain.tuning.documents import read_result
 from trainshed.domain.tuning.search import Algorithm, SearchRequest, SearchResult
 from trainshed.domain.tuning.simple_search import simple_search
 from trainshed.errors import EngineUnavailableError
@@ -68,7 +68,7 @@ class SearchProcess:
         """
         if request.algorithm is not Algorithm.BAYESIAN:
             return simple_search(request)
-        line = orjson.dumps(request_document(request)) + b"\n"
+        line = orjson.dumps(request) + b"\n"
         try:
             with self._lock:
                 return read_result(self._ask(line))

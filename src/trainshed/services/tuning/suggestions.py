@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import secrets
-import threading
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainshed.domain.operations import response
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.domain.tuning.early_stopping import Curve, CurvePoint, gain_rule, median_rule
-from trainshed.domain.tuning.search import Goal, SearchRequest, SearchResult
+from trainshed.domain.tuning.search import Goal, SearchRequest
+from trainshed.domain.tuning.space import Point
 from trainshed.domain.tuning.study import (
     MAX_TRIALS,
     RUNNING,
@@ -27,19 +25,22 @@ from trainshed.domain.tuning.study import (
 from trainshed.domain.tuning.study_request import read_suggest
 from trainshed.errors import FailedPreconditionError, NotFoundError, ResourceExhaustedError
 from trainshed.services.ports import Suggester
+from trainshed.services.tuning.asks import Answer, Ask, StudyQueues
 from trainshed.store.database import retry_on_conflict
 from trainshed.store.tuning.studies import StudyStore
 
-_MAX_LOCKS = 1024  #: of studies, the latest ones
-
 
 class Suggestions:
-    """Gives trials to clients, and says which ones should stop. Thread-safe: no two clients get one trial."""
+    """Gives trials to clients, and says which ones should stop. Thread-safe: no two clients get one trial.
+
+    Clients of one study that ask while a suggestion is computed wait, and are answered together: one fit of the model
+    and one transaction serve all of them.
+    """
 
     def __init__(self, store: StudyStore, suggester: Suggester) -> None:
         self._store = store
         self._suggester = suggester
-        self._locks = _StudyLocks()
+        self._queues = StudyQueues()
 
     def suggest(self, key: StudyKey, body: Mapping[str, Any]) -> dict[str, Any]:
         """Give trials to a client: those it has, then those that users requested, then new ones.
@@ -47,57 +48,50 @@ class Suggestions:
         Raises `ResourceExhaustedError` if the space is used up or the study is full.
         """
         count, client = read_suggest(body)
-        with self._locks.of(key):
-            return retry_on_conflict(lambda: self._suggest(key, client, count))
+        return self._queues.of(key).answer(
+            Ask(client=client, count=count),
+            lambda asks: retry_on_conflict(lambda: self._suggest(key, asks)),
+        )
 
-    def _suggest(self, key: StudyKey, client: str, count: int) -> dict[str, Any]:
+    def _suggest(self, key: StudyKey, asks: Sequence[Ask]) -> list[Answer]:
+        """Return an operation for each client, or an error if there is no trial for it."""
         started_us = now_us()
         study, trials = self._store.with_trials(key)
-        mine = [trial for trial in trials if trial.state is TrialState.ACTIVE and trial.client == client][:count]
-        requested = [trial for trial in trials if trial.state is TrialState.REQUESTED][: count - len(mine)]
-        changed = [trial.started(client, now_us=started_us) for trial in requested]
-        new, state = self._new_trials(study, trials, client, count - len(mine) - len(changed))
-        given = [*mine, *changed, *new]
-        if not given:
-            if state is not study.state:
-                self._store.change(study, state=state)
-            raise ResourceExhaustedError(_used_up(study, trials))
-        metadata = {"study": key.name, "clientId": client, "suggestionCount": count}
-        result = {"trials": [trial.body(study) for trial in given], "studyState": state}
-        operation = _operation(key, "SuggestTrials", metadata, result, started_us)
-        self._store.change(study, state=state, new=new, changed=changed, operation=operation, now_us=started_us)
-        return operation
+        given, changed = _given(asks, trials, now_us=started_us)
+        wanted = [ask.count - len(own) for ask, own in zip(asks, given, strict=True)]
+        points, state = self._points(study, trials, sum(wanted))
+        new: list[StudyTrial] = []
+        for ask, own, count in zip(asks, given, wanted, strict=True):
+            for point in points[len(new) : len(new) + count]:
+                trial = StudyTrial(number=study.last_trial + 1 + len(new), point=point, state=TrialState.REQUESTED)
+                own.append(trial.started(ask.client, now_us=now_us()))
+                new.append(own[-1])
+        operations = [
+            _suggestion(study, state, ask, own, started_us) for ask, own in zip(asks, given, strict=True) if own
+        ]
+        if operations or state is not study.state:
+            self._store.change(study, state=state, new=new, changed=changed, operations=operations, now_us=started_us)
+        following = iter(operations)
+        return [next(following) if own else ResourceExhaustedError(_used_up(study, trials)) for own in given]
 
-    def _new_trials(
-        self, study: Study, trials: list[StudyTrial], client: str, wanted: int
-    ) -> tuple[list[StudyTrial], StudyState]:
-        """Return new trials, as many as wanted if there are as many left, and the state of the study with them."""
+    def _points(self, study: Study, trials: list[StudyTrial], wanted: int) -> tuple[Sequence[Point], StudyState]:
+        """Return new points, as many as wanted if there are as many left, and the state of the study with them."""
         wanted = min(wanted, MAX_TRIALS - len(trials))
         if wanted <= 0:
-            return [], StudyState.COMPLETED if len(trials) >= MAX_TRIALS else study.state
-        result = self._points(study, trials, wanted)
-        started_us = now_us()
-        new = [
-            StudyTrial(number=study.last_trial + 1 + index, point=point, state=TrialState.REQUESTED).started(
-                client, now_us=started_us
-            )
-            for index, point in enumerate(result.points)
-        ]
-        full = result.exhausted or len(trials) + len(new) >= MAX_TRIALS
-        return new, StudyState.COMPLETED if full else StudyState.ACTIVE
-
-    def _points(self, study: Study, trials: list[StudyTrial], count: int) -> SearchResult:
+            return (), StudyState.COMPLETED if len(trials) >= MAX_TRIALS else study.state
         request = SearchRequest(
             space=study.config.space,
             algorithm=study.config.algorithm,
             goals=study.config.goals,
             observations=measured_points(study.config, trials),
             pending=tuple(trial.point for trial in trials if trial.state is not TrialState.COMPLETED),
-            count=count,
+            count=wanted,
             seed=study.key.name,
             number=study.last_trial + 1,
         )
-        return self._suggester.suggest(request)
+        result = self._suggester.suggest(request)
+        full = result.exhausted or len(trials) + len(result.points) >= MAX_TRIALS
+        return result.points, StudyState.COMPLETED if full else StudyState.ACTIVE
 
     def check_early_stopping(self, key: StudyKey, number: str) -> dict[str, Any]:
         """Say whether a trial should stop. Its client decides, and calls `stop` then."""
@@ -113,6 +107,32 @@ class Suggestions:
         operation = _operation(key, "CheckTrialEarlyStoppingState", metadata, {"shouldStop": stop}, started_us)
         self._store.add_operation(key, operation, now_us=started_us)
         return operation
+
+
+def _given(
+    asks: Sequence[Ask], trials: Sequence[StudyTrial], *, now_us: int
+) -> tuple[list[list[StudyTrial]], list[StudyTrial]]:
+    """Return the trials there are for each client: those it has, then requested ones. The latter also by themselves."""
+    requested = [trial for trial in trials if trial.state is TrialState.REQUESTED]
+    given: list[list[StudyTrial]] = []
+    changed: list[StudyTrial] = []
+    for ask in asks:
+        own = [trial for trial in trials if trial.state is TrialState.ACTIVE and trial.client == ask.client]
+        own = own[: ask.count]
+        missing = ask.count - len(own)
+        started = [trial.started(ask.client, now_us=now_us) for trial in requested[:missing]]
+        requested = requested[missing:]
+        changed += started
+        given.append([*own, *started])
+    return given, changed
+
+
+def _suggestion(
+    study: Study, state: StudyState, ask: Ask, trials: Sequence[StudyTrial], started_us: int
+) -> dict[str, Any]:
+    metadata = {"study": study.key.name, "clientId": ask.client, "suggestionCount": ask.count}
+    result = {"trials": [trial.body(study) for trial in trials], "studyState": state}
+    return _operation(study.key, "SuggestTrials", metadata, result, started_us)
 
 
 def _stops_early(study: Study, trial: StudyTrial, trials: list[StudyTrial]) -> bool:
@@ -160,22 +180,3 @@ def _operation(
         "done": True,
         "response": response(f"{verb}Response", {**result, **times}),
     }
-
-
-class _StudyLocks:
-    """A lock for each study. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._locks: OrderedDict[StudyKey, threading.Lock] = OrderedDict()
-
-    @contextmanager
-    def of(self, key: StudyKey) -> Iterator[None]:
-        """Hold the lock of a study. Rows are guarded too, so a lock that was forgotten costs a retry at most."""
-        with self._guard:
-            lock = self._locks.pop(key, None) or threading.Lock()
-            self._locks[key] = lock
-            if len(self._locks) > _MAX_LOCKS:
-                self._locks.popitem(last=False)
-        with lock:
-            yield

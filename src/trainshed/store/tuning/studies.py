@@ -94,10 +94,10 @@ class StudyStore:
         state: StudyState,
         new: Sequence[StudyTrial] = (),
         changed: Sequence[StudyTrial] = (),
-        operation: Mapping[str, Any] | None = None,
+        operations: Sequence[Mapping[str, Any]] = (),
         now_us: int = 0,
     ) -> None:
-        """Write new and changed trials, the state of the study and an operation. New trials follow its last one.
+        """Write new and changed trials, the state of the study and operations. New trials follow its last one.
 
         Raises `WriteConflictError` if the study or a trial changed since it was read.
         """
@@ -108,7 +108,7 @@ class StudyStore:
             tx.run_many(QUERY["insert_trial"], [_trial_values(study.key, trial) for trial in new])
             for trial in changed:
                 _update_trial(tx, study.key, trial)
-            if operation is not None:
+            for operation in operations:
                 _insert_operation(tx, study.key, operation, now_us)
 
     def record(self, key: StudyKey, trial: StudyTrial) -> None:
