@@ -203,12 +203,11 @@ def test_fields_that_mean_nothing_here_are_named(storage: Storage) -> None:
     storage.put("plain", b"x")
     path = f"/storage/v1/b/{BUCKET}/o/plain"
     assert "'nonsense'" in storage("PATCH", path, {"nonsense": 1}).json["error"]["message"]
-    held = storage("PATCH", path, {"temporaryHold": True})
-    assert (held.status, "temporaryHold" in held.json["error"]["message"]) == (400, True)
+    locked = storage("PATCH", path, {"retention": {"mode": "Locked", "retainUntilTime": "2099-01-01T00:00:00Z"}})
+    assert (locked.status, "retention" in locked.json["error"]["message"]) == (400, True)
     assert storage("PATCH", path, {"temporaryHold": False}).status == 200
-    versioned = storage("PATCH", f"/storage/v1/b/{BUCKET}", {"versioning": {"enabled": True}})
-    assert versioned.status == 400
-    assert storage("PATCH", f"/storage/v1/b/{BUCKET}", {"versioning": {"enabled": False}}).status == 200
+    website = storage("PATCH", f"/storage/v1/b/{BUCKET}", {"website": {"mainPageSuffix": "index.html"}})
+    assert website.status == 400
     assert storage("GET", path, x_goog_encryption_key="k").status == 400
 
 

@@ -161,7 +161,11 @@ def _add_bytes(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 def _sources(home: Home, rows: Path, choice: _Choice) -> Iterator[tuple[str, Path]]:
     """Paths in the state folder, each below the folders that it is in."""
-    names = [*_ALWAYS, *(["buckets"] if choice.buckets else []), *([home.secret_key.name] if choice.secret_key else [])]
+    names = [
+        *_ALWAYS,
+        *(["buckets", "noncurrent"] if choice.buckets else []),
+        *([home.secret_key.name] if choice.secret_key else []),
+    ]
     for name in names:
         yield from _tree(home.path, name)
     for site in sorted(_sites(rows)):

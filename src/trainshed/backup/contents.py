@@ -74,6 +74,7 @@ FILES: dict[str, Content] = {
     "notebooks": Content(_IN, "notebooks"),
     "buckets": Content(_IN, "objects, with their metadata", option="--buckets"),
     "jobs": Content(_IN, "journals, logs and samples of attempts", option="--logs"),
+    "noncurrent": Content(_IN, "noncurrent versions of objects", option="--buckets"),
     "public": Content(_IN, "public objects that this server has itself"),
     "mirrors": Content(_REBUILT, "copies of event files of cloud buckets"),
     "runtimes": Content(_REBUILT, "environments of runtimes"),

@@ -14,8 +14,11 @@ from trainshed.errors import FailedPreconditionError
 class ObjectBackend(Protocol):
     """The objects of buckets. Acknowledged writes are stored; partial writes are invisible. Thread-safe."""
 
-    def info(self, bucket: str, name: str, *, checksums: bool = True) -> ObjectInfo:
-        """The object as it is now, with its checksums if they are known. Raises `NotFoundError` if there is none."""
+    def info(self, bucket: str, name: str, *, checksums: bool = True, generation: int | None = None) -> ObjectInfo:
+        """The object as it is now, with its checksums if they are known. Raises `NotFoundError` if there is none.
+
+        A generation may be that of a noncurrent version, as in `open` and `patch`.
+        """
 
     def lacks_checksums(self, info: ObjectInfo) -> bool:
         """Whether `with_checksums` may add some."""
@@ -23,7 +26,7 @@ class ObjectBackend(Protocol):
     def with_checksums(self, items: Sequence[ObjectInfo], budget: WorkBudget | None = None) -> tuple[ObjectInfo, ...]:
         """The objects of one bucket, with the checksums that can be had within the budget."""
 
-    def open(self, bucket: str, name: str) -> ObjectReader:
+    def open(self, bucket: str, name: str, *, generation: int | None = None) -> ObjectReader:
         """Open the object's bytes. The caller closes the reader."""
 
     def list(self, bucket: str, query: ListQuery, budget: WorkBudget | None = None) -> ObjectPage:
@@ -38,9 +41,16 @@ class ObjectBackend(Protocol):
         """
 
     def delete(self, bucket: str, name: str, conditions: Preconditions, *, generation: int | None = None) -> None:
-        """Delete the object. Raises `NotFoundError` if it has another generation."""
+        """Delete the object, or one version of it. Raises `NotFoundError` if there is no such generation."""
 
-    def patch(self, bucket: str, name: str, change: Callable[[ObjectInfo], ObjectMetadata]) -> ObjectInfo:
+    def patch(
+        self,
+        bucket: str,
+        name: str,
+        change: Callable[[ObjectInfo], ObjectMetadata],
+        *,
+        generation: int | None = None,
+    ) -> ObjectInfo:
         """Write new metadata to an object. `change` gets the object and may raise."""
 
     def check_plain(self, bucket: str, name: str) -> None:
@@ -117,8 +127,8 @@ class BackendRouter:
     def sweep(self) -> None:
         self._local.sweep()
 
-    def info(self, bucket: str, name: str, *, checksums: bool = True) -> ObjectInfo:
-        return self._backend_of(bucket).info(bucket, name, checksums=checksums)
+    def info(self, bucket: str, name: str, *, checksums: bool = True, generation: int | None = None) -> ObjectInfo:
+        return self._backend_of(bucket).info(bucket, name, checksums=checksums, generation=generation)
 
     def lacks_checksums(self, info: ObjectInfo) -> bool:
         return self._backend_of(info.bucket).lacks_checksums(info)
@@ -126,8 +136,8 @@ class BackendRouter:
     def with_checksums(self, items: Sequence[ObjectInfo], budget: WorkBudget | None = None) -> tuple[ObjectInfo, ...]:
         return self._backend_of(items[0].bucket).with_checksums(items, budget) if items else ()
 
-    def open(self, bucket: str, name: str) -> ObjectReader:
-        return self._backend_of(bucket).open(bucket, name)
+    def open(self, bucket: str, name: str, *, generation: int | None = None) -> ObjectReader:
+        return self._backend_of(bucket).open(bucket, name, generation=generation)
 
     def list(self, bucket: str, query: ListQuery, budget: WorkBudget | None = None) -> ObjectPage:
         return self._backend_of(bucket).list(bucket, query, budget)
@@ -138,8 +148,15 @@ class BackendRouter:
     def delete(self, bucket: str, name: str, conditions: Preconditions, *, generation: int | None = None) -> None:
         self._backend_of(bucket).delete(bucket, name, conditions, generation=generation)
 
-    def patch(self, bucket: str, name: str, change: Callable[[ObjectInfo], ObjectMetadata]) -> ObjectInfo:
-        return self._backend_of(bucket).patch(bucket, name, change)
+    def patch(
+        self,
+        bucket: str,
+        name: str,
+        change: Callable[[ObjectInfo], ObjectMetadata],
+        *,
+        generation: int | None = None,
+    ) -> ObjectInfo:
+        return self._backend_of(bucket).patch(bucket, name, change, generation=generation)
 
     def check_plain(self, bucket: str, name: str) -> None:
         self._backend_of(bucket).check_plain(bucket, name)

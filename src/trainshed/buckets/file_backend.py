@@ -6,18 +6,17 @@ import errno
 import logging
 import os
 import secrets
-import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from trainshed.buckets import xattrs
 from trainshed.buckets.background_checksums import BackgroundChecksums, Sums
 from trainshed.buckets.checksums import PIECE, Checksums, checksums_of
 from trainshed.buckets.dirfd import (
-    NOT_FOUND_ERRNOS,
     clear_empty,
     disk_errors,
     make_directories,
@@ -29,8 +28,18 @@ from trainshed.buckets.dirfd import (
 from trainshed.buckets.empty_buckets import clear_empty_folders, refuse_objects
 from trainshed.buckets.listing import list_page
 from trainshed.buckets.names import bucket_name, components, is_folder
-from trainshed.buckets.object_files import check_plain, open_object, stat_object, unreadable_error
+from trainshed.buckets.noncurrent import NoncurrentVersions
+from trainshed.buckets.object_files import (
+    check_plain,
+    find_object,
+    open_found,
+    open_mark,
+    open_with_info,
+    read_info,
+    read_mark,
+)
 from trainshed.buckets.staging import FileReader, ObjectReader, StagedObject
+from trainshed.buckets.version_listing import VERSION_SEPARATOR, list_versions
 from trainshed.domain.objects import (
     ListQuery,
     ObjectDraft,
@@ -41,13 +50,21 @@ from trainshed.domain.objects import (
     bucket_not_found,
     object_not_found,
 )
+from trainshed.domain.storage.rules import BucketRules
 from trainshed.domain.times import now_us
 from trainshed.domain.work_budget import WorkBudget, unlimited
-from trainshed.errors import ConflictError, FailedPreconditionError, InvalidArgumentError, UnavailableError
+from trainshed.errors import (
+    ConflictError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnavailableError,
+)
 from trainshed.node.crashpoints import crashpoint
 
 LOG = logging.getLogger("trainshed.buckets")
 
+NONCURRENT_FOLDER = "noncurrent"
 STRIPES = 64
 STABLE_AFTER_US = 1_000_000  #: files unchanged for this long get their checksums stored
 MAX_INLINE_CHECKSUM_BYTES = 64 << 20  #: of files without checksums that one request reads; others get them later
@@ -61,14 +78,21 @@ class FileBackend:
     Other programs may read and write the files directly. Symbolic links are never followed.
     """
 
-    def __init__(self, root: Path, uploads: Path, *, clock: Clock = now_us) -> None:
-        """`uploads` must be on the same file system as `root`. Creates both if necessary."""
+    def __init__(
+        self, root: Path, uploads: Path, *, clock: Clock = now_us, rules: Callable[[str], BucketRules] | None = None
+    ) -> None:
+        """`uploads` must be on the same file system as `root`. Creates both if necessary.
+
+        `rules` returns those of a bucket. Noncurrent versions are in `noncurrent` beside `root`.
+        """
         self._root = root
         self._uploads = uploads
         self._clock = clock
+        self._rules = rules or (lambda bucket: BucketRules())
+        self._noncurrent = NoncurrentVersions(root.with_name(NONCURRENT_FOLDER))
         self._stripes = tuple(threading.Lock() for _ in range(STRIPES))
         self._folder_lock = threading.Lock()  #: held to remove a folder and to mark one
-        self._background = BackgroundChecksums(self._open_with_info, self._store_checksums)
+        self._background = BackgroundChecksums(partial(open_with_info, root), self._store_checksums)
         for path in (root, uploads):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -84,7 +108,7 @@ class FileBackend:
         with disk_errors():
             with make_directories(self._root, (bucket_name(bucket),)):
                 pass
-            if self.list(bucket, ListQuery(limit=1, checksums=False)).items:
+            if self.list(bucket, ListQuery(limit=1, checksums=False, versions=True)).items:
                 raise ConflictError(
                     f"The server has no bucket {bucket}, but objects of an earlier one of this name, which are kept. "
                     f"Their project is unknown, as after the return to an older database. Choose another name, or ask "
@@ -103,6 +127,8 @@ class FileBackend:
             for lock in self._stripes:  # blocks all writes to all buckets
                 stack.enter_context(lock)
             refuse_objects(self._root, bucket, budget or unlimited())
+            if next(self._noncurrent.walk(bucket, ""), None) is not None:
+                raise ConflictError("The bucket you tried to delete is not empty: it has noncurrent versions.")
             crashpoint("bucket.delete.before")
             forget()
             crashpoint("bucket.delete.forgotten")
@@ -113,37 +139,50 @@ class FileBackend:
             crashpoint("bucket.delete.moved")
         self._remove(trash)  # a remainder is removed at the next start
 
-    def info(self, bucket: str, name: str, *, checksums: bool = True) -> ObjectInfo:
+    def info(self, bucket: str, name: str, *, checksums: bool = True, generation: int | None = None) -> ObjectInfo:
         """The object as it is now. A file that another program wrote gets checksums as `with_checksums` says."""
         if is_folder(name):
-            return self._read_mark(bucket, name) or _raise(object_not_found(bucket, name))
-        with self.open(bucket, name) as reader:
+            info = read_mark(self._root, bucket, name)
+            if info is None or generation not in (None, info.generation):
+                raise object_not_found(bucket, name, generation)
+            return info
+        with self.open(bucket, name, generation=generation) as reader:
             return self.with_checksums([reader.info])[0] if checksums else reader.info
 
-    def open(self, bucket: str, name: str) -> ObjectReader:
+    def open(self, bucket: str, name: str, *, generation: int | None = None) -> ObjectReader:
         """Open the object's bytes. The caller closes the reader. A folder's mark is empty."""
         if is_folder(name):
-            return FileReader(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), self.info(bucket, name))
-        fd, info = self._open_with_info(bucket, name)
+            info = self.info(bucket, name, generation=generation)
+            return FileReader(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), info)
+        fd, info = self._open_generation(bucket, name, generation)
         return FileReader(fd, info)
 
-    def _open_with_info(self, bucket: str, name: str) -> tuple[int, ObjectInfo]:
-        fd = self._open_file(bucket, name)
-        try:
-            with disk_errors():
-                return fd, self._read_info(fd, bucket, name)
-        except BaseException:
+    def _open_generation(self, bucket: str, name: str, generation: int | None) -> tuple[int, ObjectInfo]:
+        if generation is None:
+            return open_with_info(self._root, bucket, name)
+        with suppress(NotFoundError):
+            fd, info = open_with_info(self._root, bucket, name)
+            if info.generation == generation:
+                return fd, info
             os.close(fd)
-            raise
+        version = self._noncurrent.find(bucket, name, generation)
+        if version is not None:
+            with suppress(FileNotFoundError), disk_errors():
+                return self._noncurrent.open(version, bucket=bucket, name=name)
+        raise object_not_found(bucket, name, generation)
 
     def list(self, bucket: str, query: ListQuery, budget: WorkBudget | None = None) -> ObjectPage:
         """One page of the bucket's objects. `with_checksums` adds those of files that other programs wrote."""
         with disk_errors():
-            return list_page(self._root, bucket, query, budget)
+            if not query.versions:
+                return list_page(self._root, bucket, query, budget)
+            start = max(query.start, query.after.partition(VERSION_SEPARATOR)[0])
+            noncurrent = self._noncurrent.walk(bucket, query.prefix, start=start)
+            return list_versions(lambda live: list_page(self._root, bucket, live, budget), noncurrent, query, budget)
 
     def lacks_checksums(self, info: ObjectInfo) -> bool:
         """Whether `with_checksums` may add some."""
-        return not info.crc32c and not is_folder(info.name)
+        return not info.crc32c and not is_folder(info.name) and not info.deleted_us
 
     def with_checksums(self, items: Sequence[ObjectInfo], budget: WorkBudget | None = None) -> tuple[ObjectInfo, ...]:
         """The objects with the checksums of files that other programs wrote.
@@ -186,28 +225,38 @@ class FileBackend:
         with disk_errors(), self._write_lock(draft.bucket, draft.name):
             if is_folder(draft.name):
                 return self._write_mark(staged, draft, parts, (md5, crc32c))
-            current = self._find(draft.bucket, draft.name)
+            current = find_object(self._root, draft.bucket, draft.name)
             draft.conditions.check_write(current)
-            info = self._new_info(draft, current, staged.size, (md5, crc32c))
+            rules = self._checked_rules(draft.bucket, current)
+            info = self._new_info(draft, current, staged.size, (md5, crc32c), rules)
             os.setxattr(staged.fd, xattrs.ATTRIBUTE, xattrs.encode(info))
             os.utime(staged.fd, ns=(info.generation * 1000, info.generation * 1000))
             os.fsync(staged.fd)
             crashpoint("object.put.synced")
+            if current is not None and rules.versioned:
+                with open_directory(self._root, (draft.bucket, *parts[:-1])) as folder:
+                    self._noncurrent.keep(current, folder=folder, deleted_us=info.generation)
             self._move_into_place(staged.path, draft.bucket, parts)
             crashpoint("object.put.done")
         return info
 
     def delete(self, bucket: str, name: str, conditions: Preconditions, *, generation: int | None = None) -> None:
-        """Delete the object durably, with the folders that become empty.
+        """Delete the object durably, with the folders that become empty. A version of a generation goes for ever.
 
-        Raises `NotFoundError` if it has another generation.
+        Raises `NotFoundError` if there is none, and `PermissionDeniedError` if a hold or its retention protects it.
         """
         parts = components(name)
         with disk_errors(), self._write_lock(bucket, name):
-            current = self._find(bucket, name)
+            current = find_object(self._root, bucket, name)
             if current is None or generation not in (None, current.generation):
-                raise object_not_found(bucket, name)
+                self._delete_noncurrent(bucket, name, conditions, generation)
+                return
             conditions.check_write(current)
+            rules = self._rules(bucket)
+            keeps = rules.versioned and generation is None and not is_folder(name)
+            (rules.check_replacement if keeps else rules.check_removal)(current, self._clock())
+            if not keeps and (left := self._noncurrent.find(bucket, name, current.generation)) is not None:
+                self._noncurrent.remove(left, bucket=bucket, name=name)  # of a write that was interrupted
             if is_folder(name):
                 with open_directory(self._root, (bucket, *parts)) as folder:
                     os.removexattr(folder, xattrs.ATTRIBUTE)
@@ -215,6 +264,9 @@ class FileBackend:
             else:
                 with open_directory(self._root, (bucket, *parts[:-1])) as folder:
                     crashpoint("object.delete.before")
+                    if keeps:
+                        deleted_us = max(self._clock(), current.generation)
+                        self._noncurrent.keep(current, folder=folder, deleted_us=deleted_us)
                     os.unlink(parts[-1], dir_fd=folder)
                     crashpoint("object.delete.unlinked")
                     os.fsync(folder)
@@ -223,15 +275,32 @@ class FileBackend:
             with self._folder_lock:
                 prune(self._root, (bucket, *parts), keep=1)
 
-    def patch(self, bucket: str, name: str, change: Callable[[ObjectInfo], ObjectMetadata]) -> ObjectInfo:
+    def _delete_noncurrent(self, bucket: str, name: str, conditions: Preconditions, generation: int | None) -> None:
+        version = self._noncurrent.find(bucket, name, generation) if generation and not is_folder(name) else None
+        if version is None:
+            raise object_not_found(bucket, name, generation)
+        fd, info = self._noncurrent.open(version, bucket=bucket, name=name)
+        os.close(fd)
+        conditions.check_write(info)
+        self._rules(bucket).check_removal(info, self._clock())
+        self._noncurrent.remove(version, bucket=bucket, name=name)
+
+    def patch(
+        self,
+        bucket: str,
+        name: str,
+        change: Callable[[ObjectInfo], ObjectMetadata],
+        *,
+        generation: int | None = None,
+    ) -> ObjectInfo:
         """Write new metadata to an object, durably. `change` gets the object and may raise."""
         components(name)
         with disk_errors(), self._write_lock(bucket, name):
-            fd = self._open_folder(bucket, name) if is_folder(name) else self._open_file(bucket, name)
+            if is_folder(name):
+                info, fd = self.info(bucket, name, generation=generation), open_mark(self._root, bucket, name)
+            else:
+                fd, info = self._open_generation(bucket, name, generation)
             try:
-                info = self._read_mark(bucket, name) if is_folder(name) else self._read_info(fd, bucket, name)
-                if info is None:
-                    raise object_not_found(bucket, name)
                 traits = change(info)
                 now = max(self._clock(), info.updated_us)
                 info = replace(info, traits=traits, metageneration=info.metageneration + 1, updated_us=now)
@@ -275,26 +344,26 @@ class FileBackend:
         with self._stripes[hash((bucket, name)) % STRIPES]:
             yield
 
-    def _new_info(self, draft: ObjectDraft, current: ObjectInfo | None, size: int, sums: tuple[str, str]) -> ObjectInfo:
+    def _checked_rules(self, bucket: str, current: ObjectInfo | None) -> BucketRules:
+        """The rules of a bucket, which let the current object be replaced."""
+        rules = self._rules(bucket)
+        if current is not None:
+            rules.check_replacement(current, self._clock())
+        return rules
+
+    def _new_info(
+        self,
+        draft: ObjectDraft,
+        current: ObjectInfo | None,
+        size: int,
+        sums: tuple[str, str],
+        rules: BucketRules,
+    ) -> ObjectInfo:
         previous = current.generation if current else 0
+        if rules.versioned:
+            previous = max(previous, self._noncurrent.latest_generation(draft.bucket, draft.name))
         generation = max(self._clock(), previous + 1 if previous < xattrs.MAX_TIME_US else 0)
-        traits = draft.traits
-        if not traits.content_type:
-            traits = replace(traits, content_type=xattrs.guess_type(draft.name))
-        return ObjectInfo(
-            bucket=draft.bucket,
-            name=draft.name,
-            size=size,
-            generation=generation,
-            metageneration=1,
-            created_us=generation,
-            updated_us=generation,
-            md5=sums[0],
-            crc32c=sums[1],
-            components=draft.components,
-            upload=draft.upload,
-            traits=traits,
-        )
+        return xattrs.new_info(draft, size, sums, generation=generation, hold=rules.default_hold)
 
     def _move_into_place(self, staged: Path, bucket: str, parts: tuple[str, ...]) -> None:
         for _ in range(100):  # the writer that deletes a folder's last object removes the folder
@@ -328,9 +397,9 @@ class FileBackend:
     ) -> ObjectInfo:
         if staged.size:
             raise InvalidArgumentError(f"{draft.name} ends in a slash and so is a folder, which can't have content.")
-        current = self._read_mark(draft.bucket, draft.name)
+        current = read_mark(self._root, draft.bucket, draft.name)
         draft.conditions.check_write(current)
-        info = self._new_info(draft, current, 0, sums)
+        info = self._new_info(draft, current, 0, sums, self._checked_rules(draft.bucket, current))
         with self._folder_lock, self._make_folder(draft.bucket, parts) as folder:
             os.setxattr(folder, xattrs.ATTRIBUTE, xattrs.encode(info))
             os.fsync(folder)
@@ -346,32 +415,16 @@ class FileBackend:
         with make_directories(self._root, (bucket, *parts)) as folder:
             yield folder
 
-    def _find(self, bucket: str, name: str) -> ObjectInfo | None:
-        if is_folder(name):
-            return self._read_mark(bucket, name)
-        try:
-            fd = self._open_found(bucket, name)
-        except PermissionError:
-            if (status := stat_object(self._root, bucket, name)) is None:
-                raise
-            return xattrs.plain_file_info(status, bucket=bucket, name=name)
-        if fd is None:
-            return None
-        try:
-            return self._read_info(fd, bucket, name)
-        finally:
-            os.close(fd)
-
     def _find_with_checksums(self, item: ObjectInfo, budget: WorkBudget) -> ObjectInfo | None:
         """The object as it is now, with checksums. Returns None if it is gone."""
         try:
-            fd = self._open_found(item.bucket, item.name)
+            fd = open_found(self._root, item.bucket, item.name)
         except PermissionError:
             return item  # without checksums: its size and time are known without reading it
         if fd is None:
             return None
         try:
-            info = self._read_info(fd, item.bucket, item.name)
+            info = read_info(fd, item.bucket, item.name)
             if info.crc32c or info.size > MAX_INLINE_CHECKSUM_BYTES:  # somebody else wrote it meanwhile
                 return info
             sums = checksums_of(fd, size=info.size, on_read=budget.check)
@@ -380,61 +433,12 @@ class FileBackend:
         finally:
             os.close(fd)
 
-    def _open_found(self, bucket: str, name: str) -> int | None:
-        """Open a file. Returns None if there is none."""
-        try:
-            fd = open_object(self._root, bucket, name)
-        except OSError as exc:
-            if exc.errno in NOT_FOUND_ERRNOS:
-                return None
-            raise
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            return None
-        return fd
-
-    def _open_file(self, bucket: str, name: str) -> int:
-        try:
-            fd = open_object(self._root, bucket, name)
-        except OSError as exc:
-            if exc.errno in NOT_FOUND_ERRNOS:
-                raise object_not_found(bucket, name) from None
-            if exc.errno == errno.EACCES and (status := stat_object(self._root, bucket, name)):
-                raise unreadable_error(bucket, name, status) from exc
-            with disk_errors():
-                raise
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise object_not_found(bucket, name)
-        return fd
-
-    def _open_folder(self, bucket: str, name: str) -> int:
-        try:
-            with open_directory(self._root, (bucket, *components(name))) as folder:
-                return os.dup(folder)
-        except OSError as exc:
-            if exc.errno in NOT_FOUND_ERRNOS:
-                raise object_not_found(bucket, name) from None
-            raise
-
-    def _read_mark(self, bucket: str, name: str) -> ObjectInfo | None:
-        try:
-            with open_directory(self._root, (bucket_name(bucket), *components(name))) as folder:
-                return xattrs.read_mark(folder, bucket=bucket, name=name)
-        except OSError as exc:
-            if exc.errno in NOT_FOUND_ERRNOS:
-                return None
-            raise
-
-    def _read_info(self, fd: int, bucket: str, name: str) -> ObjectInfo:
-        return xattrs.read(fd, os.fstat(fd), bucket=bucket, name=name)
-
     def _store_checksums(self, fd: int, info: ObjectInfo, sums: Sums) -> bool:
         """Store checksums on the file unless it is still being written. Returns whether they were stored."""
         if not 0 <= info.generation < self._clock() - STABLE_AFTER_US:
             return False
         with self._write_lock(info.bucket, info.name):
-            if self._read_info(fd, info.bucket, info.name) != info:
+            if read_info(fd, info.bucket, info.name) != info:
                 return False  # it changed during the read; its new attribute wins
             try:
                 os.setxattr(fd, xattrs.ATTRIBUTE, xattrs.encode(replace(info, md5=sums[0], crc32c=sums[1])))
@@ -443,7 +447,3 @@ class FileBackend:
                     raise
                 return False  # the file is read again next time
         return True
-
-
-def _raise(exc: Exception) -> ObjectInfo:
-    raise exc

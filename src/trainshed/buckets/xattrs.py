@@ -10,12 +10,12 @@ import errno
 import mimetypes
 import os
 import re
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import orjson
 
-from trainshed.domain.objects import ObjectInfo, ObjectMetadata
+from trainshed.domain.objects import ObjectDraft, ObjectInfo, ObjectMetadata
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError
 
 ATTRIBUTE = "user.trainshed"
@@ -38,6 +38,7 @@ _TEXTS = {
     "crc32c": re.compile(r"[A-Za-z0-9+/]{6}=="),
     "upload": re.compile(r"[0-9a-f]{32}"),
 }
+_FLAGS = frozenset({"temporary_hold", "event_based_hold"})
 _HEADER = re.compile(r"[ -~]*")
 _ANY_LINE = re.compile(r"[^\x00-\x1f\x7f]*")
 _CHECKSUM_BYTES = len(',"md5":"","crc32c":""') + 24 + 8  #: reserved for checksums that are added later
@@ -111,6 +112,31 @@ def plain_file_info(status: os.stat_result, *, bucket: str, name: str) -> Object
     )
 
 
+def new_info(
+    draft: ObjectDraft, size: int, sums: tuple[str, str], *, generation: int, hold: bool = False
+) -> ObjectInfo:
+    """The metadata of an object that is written now. `sums` are MD5 and CRC32C; `hold` gives it an event-based hold."""
+    traits = draft.traits
+    if not traits.content_type:
+        traits = replace(traits, content_type=guess_type(draft.name))
+    if hold:
+        traits = replace(traits, event_based_hold=True)
+    return ObjectInfo(
+        bucket=draft.bucket,
+        name=draft.name,
+        size=size,
+        generation=generation,
+        metageneration=1,
+        created_us=generation,
+        updated_us=generation,
+        md5=sums[0],
+        crc32c=sums[1],
+        components=draft.components,
+        upload=draft.upload,
+        traits=traits,
+    )
+
+
 def guess_type(name: str) -> str:
     """A media type from the suffix of a name."""
     return mimetypes.guess_type(name, strict=False)[0] or "application/octet-stream"
@@ -141,6 +167,12 @@ def _text(value: object, pattern: re.Pattern[str]) -> str:
 
 
 def _metadata_value(key: str, value: object) -> Any:
+    if key == "hold_released_us":
+        return _number(value, maximum=MAX_TIME_US)
+    if key in _FLAGS:
+        if value is not True:
+            raise ValueError("not a flag that is set")
+        return True
     if key != "metadata":
         return _text(value, _ANY_LINE if key == "content_disposition" else _HEADER)
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):

@@ -33,6 +33,7 @@ class UriResolver:
     buckets: Path  #: the folder of all buckets on this machine
     backend: ReadableBuckets
     owner: Callable[[str], str]
+    is_guarded: Callable[[str], bool] = lambda bucket: False  #: whether writes to a bucket must pass its rules
 
     def path_resolver(self, project: str, *, serves_gs: bool) -> Callable[[str], Path | None]:
         """Return a function from URI to path. It returns None for URIs of other projects and without a path.
@@ -51,14 +52,21 @@ class UriResolver:
         target = self._split_owned(project, uri)
         return self.backend.cloud_of(target[0]) if target else ""
 
+    def guards(self, uri: str) -> bool:
+        """Return whether a URI is of a bucket whose rules every write must pass."""
+        try:
+            return self.is_guarded(split_uri(uri)[0])
+        except InvalidArgumentError:
+            return False
+
     def local_file(self, project: str, uri: str, *, copies: Path) -> Path:
-        """Return the path of an object: its own file, or a copy below `copies` if it is in a cloud.
+        """Return the path of an object: its own file, or a copy below `copies` if jobs get its bucket as no folder.
 
         Raises `NotFoundError` if it is missing or a link. Jobs can put a link in place of the file later, so the path
         must be opened without following links.
         """
         bucket, name = self._object(project, uri)
-        if self.backend.cloud_of(bucket):
+        if self.backend.cloud_of(bucket) or self.is_guarded(bucket):
             return self.copy(project, uri, copies=copies)
         self.backend.open(bucket, name).close()
         return object_path(self.buckets, bucket, name)
@@ -101,11 +109,17 @@ class UriResolver:
         target = self._split_owned(project, uri)
         if target is None:
             return None
-        cloud = self.backend.cloud_of(target[0])
-        if folder is not None and not cloud:
+        cloud, is_guarded = self.backend.cloud_of(target[0]), self.is_guarded(target[0])
+        if folder is not None and not cloud and not is_guarded:
             return object_path(folder, *target)
         if serves_gs:
             return None
+        if is_guarded:
+            raise FailedPreconditionError(
+                f"{uri} is in a bucket with versioning, holds or retention, which no job gets as a folder, and `gs://` "
+                f"in the code of this job would not lead to this server. Use a runtime with TensorFlow 2, and set "
+                f"gs_in_trainers to trainshed; or use another bucket."
+            )
         if cloud:
             raise FailedPreconditionError(
                 f"{uri} is kept in {cloud}, and `gs://` in the code of this job would not lead to this server, which "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from trainshed.errors import ConditionNotMetError, NotFoundError, NotModified
 
@@ -19,6 +20,7 @@ class Bucket:
     location: str
     storage_class: str
     labels: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)  #: in the API's form; see `domain.storage.settings`
     created_us: int
     updated_us: int
     metageneration: int = 1
@@ -35,7 +37,14 @@ class ObjectMetadata:
     cache_control: str = ""
     custom_time: str = ""
     storage_class: str = "STANDARD"
+    temporary_hold: bool = False
+    event_based_hold: bool = False
+    hold_released_us: int = 0  #: when the last event-based hold ended; its retention counts from then
     metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_held(self) -> bool:
+        return self.temporary_hold or self.event_based_hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +62,8 @@ class ObjectInfo:
     crc32c: str = ""
     components: int = 0  #: number of components of a composed object; 0 for all others
     upload: str = ""  #: id of the resumable upload session that wrote it
+    deleted_us: int = 0  #: when this version was replaced or deleted; 0 for the live one
+    retained_until_us: int = 0  #: when the bucket's retention policy lets it be removed; 0: it has none
     traits: ObjectMetadata = field(default_factory=ObjectMetadata)
 
     @property
@@ -133,6 +144,7 @@ class ListQuery:
     delimiter_objects: bool = False  #: list `a/` as an object too where it is a prefix
     checksums: bool = True  #: False if the caller does not need them
     glob: str = ""  #: only names and prefixes that match it
+    versions: bool = False  #: list noncurrent versions too, each name's in the order of their generations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +156,9 @@ class ObjectPage:
     next: str = ""
 
 
-def object_not_found(bucket: str, name: str) -> NotFoundError:
-    return NotFoundError(f"No such object: {bucket}/{name}")
+def object_not_found(bucket: str, name: str, generation: int | None = None) -> NotFoundError:
+    """The error of an absent object, or of an absent generation of one."""
+    return NotFoundError(f"No such object: {bucket}/{name}" + (f"#{generation}" if generation is not None else ""))
 
 
 def bucket_not_found(name: str) -> NotFoundError:

@@ -10,6 +10,7 @@ import orjson
 import sqlalchemy as sa
 
 from trainshed.domain.objects import Bucket, bucket_not_found
+from trainshed.domain.storage.rules import BucketRules
 from trainshed.errors import AlreadyExistsError, WriteConflictError
 from trainshed.store.database import Database, is_duplicate, load_queries
 
@@ -39,6 +40,12 @@ class BucketStore:
         if not rows:
             raise bucket_not_found(name)
         return bucket_from_row(rows[0])
+
+    def rules(self, name: str) -> BucketRules:
+        """The rules for objects of a bucket. One that is not there has none."""
+        with self._database.read() as tx:
+            rows = tx.rows(QUERY["bucket_settings"], {"name": name})
+        return BucketRules.of(orjson.loads(rows[0]["settings"])) if rows else BucketRules()
 
     def names(self) -> Sequence[str]:
         """The names of all buckets of all projects."""
@@ -71,7 +78,7 @@ def bucket_exists(name: str) -> AlreadyExistsError:
 
 
 def bucket_from_row(row: Mapping[str, Any]) -> Bucket:
-    return Bucket(**{**row, "labels": orjson.loads(row["labels"])})
+    return Bucket(**{**row, "labels": orjson.loads(row["labels"]), "settings": orjson.loads(row["settings"])})
 
 
 def _values(bucket: Bucket) -> dict[str, Any]:
@@ -81,6 +88,7 @@ def _values(bucket: Bucket) -> dict[str, Any]:
         "location": bucket.location,
         "storage_class": bucket.storage_class,
         "labels": orjson.dumps(bucket.labels).decode(),
+        "settings": orjson.dumps(bucket.settings).decode(),
         "created_us": bucket.created_us,
         "updated_us": bucket.updated_us,
         "metageneration": bucket.metageneration,

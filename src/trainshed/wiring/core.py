@@ -70,12 +70,12 @@ class Core:
 def build_core(home: Home, settings: Settings, database: Database, sandbox: Sandbox | None = None) -> Core:
     """Build the core on a migrated database. Starts nothing."""
     uv, cpus = find_uv(), os.cpu_count() or 1
-    file_backend = FileBackend(home.buckets, home.uploads)
+    bucket_store = BucketStore(database)
+    file_backend = FileBackend(home.buckets, home.uploads, rules=bucket_store.rules)
     cloud_buckets = read_cloud_buckets(
         home.file_settings().get("buckets", {}), default_project=default_project(home, environment())
     )
     backend = BackendRouter(file_backend, {each.name: CloudBackend(each.cloud()) for each in cloud_buckets})
-    bucket_store = BucketStore(database)
     _make_missing_folders(bucket_store, home.buckets, file_backend)
     buckets = Buckets(bucket_store, backend)
     _register_cloud_buckets(cloud_buckets, buckets, file_backend)
@@ -95,7 +95,13 @@ def build_core(home: Home, settings: Settings, database: Database, sandbox: Sand
         runtimes=Runtimes(home.runtimes, uv, find_links=find_links(settings.runtime_find_links, environment())),
         backend=backend,
         buckets=buckets,
-        objects=Objects(backend, UploadSessions(home.uploads), owner=buckets.owner),
+        objects=Objects(
+            backend,
+            UploadSessions(home.uploads),
+            owner=buckets.owner,
+            rules=bucket_store.rules,
+            note_hold=buckets.note_hold,
+        ),
         sandbox=sandbox,
         engine=LocalEngine(
             home,

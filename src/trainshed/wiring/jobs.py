@@ -57,7 +57,12 @@ class JobPlane:
 
 
 def uri_resolver(core: Core) -> UriResolver:
-    return UriResolver(buckets=core.home.buckets, backend=core.backend, owner=core.buckets.owner)
+    return UriResolver(
+        buckets=core.home.buckets,
+        backend=core.backend,
+        owner=core.buckets.owner,
+        is_guarded=core.buckets.are_guarded,
+    )
 
 
 def build_attempt_builder(core: Core, *, serves_gs: bool) -> LocalAttemptBuilder:
@@ -131,8 +136,12 @@ def _job_queue(core: Core) -> JobQueue:
 
 
 def _local_buckets(core: Core) -> Callable[[str], Iterable[str]]:
-    """Return a function that names the buckets of a project that are folders, not in a cloud."""
-    return lambda project: (name for name in core.buckets.names(project) if not core.backend.cloud_of(name))
+    """Return a function that names the buckets of a project that jobs get as folders."""
+
+    def is_folder(name: str) -> bool:
+        return not core.backend.cloud_of(name) and not core.buckets.are_guarded(name)
+
+    return lambda project: filter(is_folder, core.buckets.names(project))
 
 
 def build_ray(core: Core, builder: LocalAttemptBuilder, access: RemoteAccess) -> RayIntegration:

@@ -177,6 +177,25 @@ def test_addresses_in_arguments(addresses: UriResolver, given: str, shared: str,
     assert resolve_uris(given, addresses.remote_path_resolver("p-one", "", serves_gs=True)) == led
 
 
+def test_a_bucket_with_rules_is_no_folder_for_jobs(addresses: UriResolver, tmp_path: Path) -> None:
+    guarded = replace(addresses, is_guarded=lambda bucket: bucket == "mine")
+    uri = "--data=gs://mine/a/"
+    for path_of in (
+        guarded.path_resolver("p-one", serves_gs=True),
+        guarded.remote_path_resolver("p-one", "/mnt/b", serves_gs=True),
+    ):
+        assert resolve_uris(uri, path_of) == uri
+        assert resolve_uris("gs://my-other/a", path_of) != "gs://my-other/a"
+    with pytest.raises(FailedPreconditionError, match="versioning, holds or retention"):
+        resolve_uris(uri, guarded.path_resolver("p-one", serves_gs=False))
+    folder = tmp_path / "buckets" / "mine"
+    folder.mkdir()
+    (folder / "input.csv").write_text("1")
+    assert addresses.local_file("p-one", "gs://mine/input.csv", copies=tmp_path / "copies") == folder / "input.csv"
+    copy = guarded.local_file("p-one", "gs://mine/input.csv", copies=tmp_path / "copies")
+    assert (copy.is_relative_to(tmp_path / "copies"), copy.read_text()) == (True, "1")
+
+
 def test_an_address_that_would_be_looked_for_elsewhere_is_told_of(addresses: UriResolver) -> None:
     path_of = addresses.remote_path_resolver("p-one", "", serves_gs=False)
     assert resolve_uris("gs://absent/a s3://mine/a", path_of) == "gs://absent/a s3://mine/a"

@@ -27,12 +27,13 @@ from trainshed.api.storage.requests import (
 from trainshed.api.storage.resources import NO_ACLS, base_url, bucket_acl, bucket_body, object_acl, storage_response
 from trainshed.domain.iam import Access
 from trainshed.domain.objects import MAX_PAGE, Bucket
+from trainshed.domain.storage import settings
 from trainshed.errors import InvalidArgumentError, NotFoundError
 from trainshed.services.storage.buckets import BucketChange
 
 LOG = logging.getLogger("trainshed.api")
 
-STORED_FIELDS = frozenset({"name", "location", "storageClass", "labels"})
+STORED_FIELDS = frozenset({"name", "location", "storageClass", "labels", *settings.FIELDS})
 #: fields that the server sets, or that change nothing here, such as access lists
 READ_ONLY_FIELDS = frozenset(
     {
@@ -62,16 +63,13 @@ UNSUPPORTED_FIELDS = frozenset(
         "billing",
         "cors",
         "customPlacementConfig",
-        "defaultEventBasedHold",
         "encryption",
         "hierarchicalNamespace",
         "ipFilter",
         "lifecycle",
         "logging",
         "objectRetention",
-        "retentionPolicy",
         "softDeletePolicy",
-        "versioning",
         "website",
     }
 )
@@ -113,6 +111,10 @@ def _check_iam_configuration(value: object) -> None:
         )
 
 
+def _settings(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: body[name] for name in settings.FIELDS if name in body}
+
+
 def _is_off(value: object) -> bool:
     """Return whether a setting is empty or false, or has only such parts."""
     if isinstance(value, dict):
@@ -132,6 +134,7 @@ async def insert(request: Request) -> Response:
         location=body.get("location") or "",
         storage_class=body.get("storageClass") or "",
         labels=body.get("labels"),
+        given=_settings(body),
     )
     return _bucket_response(request, query, bucket)
 
@@ -174,8 +177,12 @@ def _change_handler(*, replace: bool) -> Handler:
             replace_labels = replace
         if labels is not None and not isinstance(labels, dict):
             raise InvalidArgumentError("Labels are a map from strings to strings.", field="labels")
+        given = dict.fromkeys(settings.FIELDS) if replace else {}
         bucket_change = BucketChange(
-            labels=labels, storage_class=body.get("storageClass") or None, replace=replace_labels
+            labels=labels,
+            storage_class=body.get("storageClass") or None,
+            settings=given | _settings(body),
+            replace=replace_labels,
         )
         bucket = await run_in_threadpool(
             services(request).buckets.patch, request.path_params["bucket"], bucket_change, preconditions(query)
@@ -190,6 +197,14 @@ async def delete(request: Request) -> Response:
     delete_bucket = partial(services(request).buckets.delete, request.path_params["bucket"], required)
     await slow_work(request, BUCKET_DELETES).run(request, delete_bucket)
     return Response(status_code=204)
+
+
+async def lock_retention(request: Request) -> Response:
+    query = parameters(request)
+    bucket = await run_in_threadpool(
+        services(request).buckets.lock_retention, request.path_params["bucket"], preconditions(query)
+    )
+    return _bucket_response(request, query, bucket)
 
 
 async def layout(request: Request) -> Response:
@@ -328,6 +343,13 @@ ROUTES = (
         access=Access.WRITE,
         scope=ProjectScope.BUCKET,
         handler=_change_handler(replace=True),
+    ),
+    Route(
+        method="POST",
+        path=f"{_BUCKET}/lockRetentionPolicy",
+        access=Access.WRITE,
+        scope=ProjectScope.BUCKET,
+        handler=lock_retention,
     ),
     Route(method="DELETE", path=_BUCKET, access=Access.WRITE, scope=ProjectScope.BUCKET, handler=delete),
     Route(

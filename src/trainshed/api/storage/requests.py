@@ -62,19 +62,21 @@ OBJECT_READ_ONLY_FIELDS = frozenset(
         "metageneration",
         "name",
         "owner",
+        "retentionExpirationTime",
         "selfLink",
         "size",
         "timeCreated",
+        "timeDeleted",
         "timeFinalized",
         "timeStorageClassUpdated",
         "updated",
     }
 )
+#: fields that are true or false -> the name in `ObjectMetadata`
+_HOLDS = {"temporaryHold": "temporary_hold", "eventBasedHold": "event_based_hold"}
 #: features that are not supported: rejected unless they are off
 OBJECT_UNSUPPORTED_FIELDS = frozenset(
     {
-        "eventBasedHold",
-        "temporaryHold",
         "retention",
         "kmsKeyName",
         "customerEncryption",
@@ -181,6 +183,7 @@ def list_query(query: Mapping[str, str]) -> ListQuery:
         limit=min(limit or MAX_PAGE, MAX_PAGE),
         delimiter_objects=flag(query, "includeTrailingDelimiter"),
         glob=query.get("matchGlob", ""),
+        versions=flag(query, "versions"),
         checksums=not fields or _PER_OBJECT_FIELDS.search(fields) is not None,
     )
 
@@ -229,6 +232,9 @@ def object_metadata(old: ObjectMetadata, body: Mapping[str, Any], *, merge: bool
                 METADATA_FIELDS[key]: _metadata_value(body, key) or getattr(ObjectMetadata(), METADATA_FIELDS[key])
             }
             new = replace(new, **change)
+        elif key in _HOLDS:
+            hold: dict[str, Any] = {_HOLDS[key]: _hold(key, value)}
+            new = replace(new, **hold)
         elif key == "metadata":
             new = replace(new, metadata=_metadata(dict(new.metadata) if merge else {}, value))
         elif key in OBJECT_UNSUPPORTED_FIELDS and value:
@@ -236,6 +242,12 @@ def object_metadata(old: ObjectMetadata, body: Mapping[str, Any], *, merge: bool
         elif key not in OBJECT_READ_ONLY_FIELDS and key not in OBJECT_UNSUPPORTED_FIELDS:
             raise InvalidArgumentError(f"Unknown field {key!r} of an object.", field=key)
     return new
+
+
+def _hold(key: str, value: object) -> bool:
+    if value is not None and not isinstance(value, bool):
+        raise InvalidArgumentError(f"The {key} of an object is true or false.", field=key)
+    return bool(value)
 
 
 def _metadata_value(body: Mapping[str, Any], key: str) -> str:

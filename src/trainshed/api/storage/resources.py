@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from trainshed.api.storage.requests import page_token
 from trainshed.domain.objects import Bucket, ObjectInfo, ObjectPage
+from trainshed.domain.storage import settings
 from trainshed.domain.times import rfc3339
 
 NO_ACLS = {"warning": '299 trainshed "ACLs are not kept: tokens decide who may read and write"'}
@@ -48,6 +49,7 @@ def bucket_body(bucket: Bucket, base: str, *, full: bool = False) -> dict[str, A
     }
     if bucket.labels:
         body["labels"] = dict(bucket.labels)
+    body |= settings.shown(bucket.settings)
     if full:
         body |= {
             "acl": bucket_acl(bucket.name, bucket.project),
@@ -107,6 +109,10 @@ def object_body(info: ObjectInfo, base: str, *, full_for: str = "") -> dict[str,
         "contentDisposition": traits.content_disposition,
         "cacheControl": traits.cache_control,
         "customTime": traits.custom_time,
+        "temporaryHold": traits.temporary_hold,
+        "eventBasedHold": traits.event_based_hold,
+        "retentionExpirationTime": rfc3339(info.retained_until_us) if info.retained_until_us else "",
+        "timeDeleted": rfc3339(info.deleted_us) if info.deleted_us else "",
         "metadata": dict(traits.metadata),
     }
     body |= {key: value for key, value in optional.items() if value}

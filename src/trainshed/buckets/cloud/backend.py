@@ -106,9 +106,9 @@ class CloudBackend:
         self._cloud = cloud
         self._stripes = tuple(threading.Lock() for _ in range(STRIPES))
 
-    def info(self, bucket: str, name: str, *, checksums: bool = True) -> ObjectInfo:
+    def info(self, bucket: str, name: str, *, checksums: bool = True, generation: int | None = None) -> ObjectInfo:
         """Checksums are known for objects written through this server. No bytes are read to compute them."""
-        return self._cloud_object(bucket, name).info
+        return self._cloud_object(bucket, name, generation).info
 
     def lacks_checksums(self, info: ObjectInfo) -> bool:
         return False
@@ -116,8 +116,8 @@ class CloudBackend:
     def with_checksums(self, items: Sequence[ObjectInfo], budget: WorkBudget | None = None) -> tuple[ObjectInfo, ...]:
         return tuple(items)
 
-    def open(self, bucket: str, name: str) -> ObjectReader:
-        return CloudReader(self._cloud, self._cloud_object(bucket, name))
+    def open(self, bucket: str, name: str, *, generation: int | None = None) -> ObjectReader:
+        return CloudReader(self._cloud, self._cloud_object(bucket, name, generation))
 
     def list(self, bucket: str, query: ListQuery, budget: WorkBudget | None = None) -> ObjectPage:
         page = _Listing(self._cloud, query).page()
@@ -163,13 +163,18 @@ class CloudBackend:
 
     def delete(self, bucket: str, name: str, conditions: Preconditions, *, generation: int | None = None) -> None:
         with self._write_lock(name):
-            current = self._cloud_object(bucket, name).info
-            if generation not in (None, current.generation):
-                raise object_not_found(bucket, name)
+            current = self._cloud_object(bucket, name, generation).info
             conditions.check_write(current)
             self._cloud.delete(name, generation=conditions.generation if generation is None else generation)
 
-    def patch(self, bucket: str, name: str, change: Callable[[ObjectInfo], ObjectMetadata]) -> ObjectInfo:
+    def patch(
+        self,
+        bucket: str,
+        name: str,
+        change: Callable[[ObjectInfo], ObjectMetadata],
+        *,
+        generation: int | None = None,
+    ) -> ObjectInfo:
         """Not supported: S3 would create a new generation, which the metageneration would not show."""
         raise FailedPreconditionError(
             f"gs://{bucket} is kept in {self.url}, where the metadata of an object can't be changed from here "
@@ -179,15 +184,15 @@ class CloudBackend:
     def check_plain(self, bucket: str, name: str) -> None:
         """Nothing to check: a cloud has only objects."""
 
-    def _cloud_object(self, bucket: str, name: str) -> CloudObject:
-        """The object. Raises `NotFoundError` if it does not exist.
+    def _cloud_object(self, bucket: str, name: str, generation: int | None = None) -> CloudObject:
+        """The object. Raises `NotFoundError` if it does not exist or has another generation.
 
         Names with `.` or `..` never exist: their URL could be normalized to that of another object.
         """
         invalid = not name or {".", ".."} & set(name.split("/"))
         cloud_object = None if invalid else self._cloud.head(name)
-        if cloud_object is None:
-            raise object_not_found(bucket, name)
+        if cloud_object is None or generation not in (None, cloud_object.info.generation):
+            raise object_not_found(bucket, name, generation)
         return cloud_object
 
     @contextmanager

@@ -194,7 +194,7 @@ class GcsClient:
         name = self._name(resource["name"])
         metadata = dict(resource.get("metadata", {}))
         own_fields = _decode_own_fields(metadata.pop(METADATA_KEY, ""))
-        headers = {trait: str(resource.get(header, "")) for header, trait in _HEADERS.items()}
+        headers: dict[str, Any] = {trait: str(resource.get(header, "")) for header, trait in _HEADERS.items()}
         headers["content_type"] = headers["content_type"] or xattrs.guess_type(name)
         return ObjectInfo(
             bucket=self._bucket,

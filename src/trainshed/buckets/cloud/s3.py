@@ -160,7 +160,7 @@ class S3Client:
 
     def _head_info(self, name: str, response: Mapping[str, Any]) -> ObjectInfo:
         size = int(response["ContentLength"])
-        headers = {trait: str(response.get(header) or "") for header, trait in _HEADERS.items()}
+        headers: dict[str, Any] = {trait: str(response.get(header) or "") for header, trait in _HEADERS.items()}
         metadata = {key: str(text) for key, text in response.get("Metadata", {}).items() if key != METADATA_KEY}
         traits = ObjectMetadata(**headers, metadata=metadata)
         plain = self._object(name, size, response, traits)

@@ -18,7 +18,7 @@ from trainshed.config import Settings
 from trainshed.control.deployments.provisioner import VersionProvisioner
 from trainshed.control.jobs.local_attempt import report_build
 from trainshed.domain.jobs import gang
-from trainshed.domain.jobs.batch_prediction import BatchPrediction, cloud_output_unsupported
+from trainshed.domain.jobs.batch_prediction import BatchPrediction, cloud_output_unsupported, guarded_output_unsupported
 from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
 from trainshed.domain.models import hosting as rules
 from trainshed.domain.models.version_container import batch_prediction_unsupported, container_of
@@ -81,6 +81,8 @@ class BatchAttemptBuilder:
         uri_resolver = self.provisioner.deps.uri_resolver
         if cloud := uri_resolver.cloud_of(job.project, prediction.output_path):
             raise cloud_output_unsupported(prediction.output_path, cloud)
+        if uri_resolver.guards(prediction.output_path):
+            raise guarded_output_unsupported(prediction.output_path)
         missing = FailedPreconditionError(
             f"The input or the output of job {job.id} is no longer in a bucket of project {job.project}."
         )

@@ -160,6 +160,14 @@ def _check_formats(prediction_input: Mapping[str, Any]) -> None:
         )
 
 
+def guarded_output_unsupported(uri: str) -> FailedPreconditionError:
+    return FailedPreconditionError(
+        f"{uri} is in a bucket with versioning, holds or retention. Results are written to plain files, which such a "
+        f"bucket does not take. Choose an output path in another bucket.",
+        field="output_path",
+    )
+
+
 def cloud_output_unsupported(uri: str, cloud: str) -> FailedPreconditionError:
     """The error for an output path in a cloud bucket."""
     return FailedPreconditionError(

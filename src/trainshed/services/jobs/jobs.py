@@ -15,7 +15,7 @@ from trainshed.domain.filters.parser import parse
 from trainshed.domain.filters.server import SERVER
 from trainshed.domain.image_registries import ImageRegistries
 from trainshed.domain.jobs import gang
-from trainshed.domain.jobs.batch_prediction import BatchPrediction, cloud_output_unsupported
+from trainshed.domain.jobs.batch_prediction import BatchPrediction, cloud_output_unsupported, guarded_output_unsupported
 from trainshed.domain.jobs.cancellation import cancelled
 from trainshed.domain.jobs.containers import image_field
 from trainshed.domain.jobs.failure import Failure, FailureCause
@@ -268,8 +268,11 @@ class Jobs:
     ) -> tuple[str, Sequence[str]]:
         uri_checker = self._checks.uri_checker
         self._check_bucket(project, prediction.output_path, field="output_path")
-        if cloud := uri_checker.cloud_of(parse_uri(prediction.output_path, field="output_path")[0]):
+        bucket = parse_uri(prediction.output_path, field="output_path")[0]
+        if cloud := uri_checker.cloud_of(bucket):
             raise cloud_output_unsupported(prediction.output_path, cloud)
+        if uri_checker.buckets.are_guarded(bucket):
+            raise guarded_output_unsupported(prediction.output_path)
         missing = [
             uri
             for uri in prediction.input_paths

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from trainshed.buckets.backend import BucketBackend
 from trainshed.buckets.names import bucket_name
 from trainshed.domain import names
 from trainshed.domain.objects import MAX_PAGE, Bucket, Preconditions
+from trainshed.domain.storage import settings
+from trainshed.domain.storage.rules import BucketRules
 from trainshed.domain.times import now_us
 from trainshed.domain.work_budget import WorkBudget
 from trainshed.errors import CannotProceedError, ConditionNotMetError, InvalidArgumentError, NotFoundError, NotModified
@@ -37,6 +40,7 @@ class BucketChange:
 
     labels: Mapping[str, str | None] | None = None
     storage_class: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)  #: None takes one out; see `domain.storage.settings`
     replace: bool = False  #: the given labels replace all others
 
 
@@ -50,42 +54,51 @@ class Buckets:
         self._lock = threading.Lock()
 
     def make(
-        self, project: str, name: str, *, location: str = "", storage_class: str = "", labels: object = None
-    ) -> Bucket:
-        """Create an empty bucket. Raises `AlreadyExistsError` if any project has that name.
-
-        Raises `ConflictError` if its folder holds objects, whose bucket has no row.
-        """
-        checked_labels = names.labels(labels if labels is not None else {}, field="labels")
-        with self._lock:
-            if self._exists(bucket_name(name)):
-                raise bucket_exists(name)
-            return self._new(project, name, location=location, storage_class=storage_class, labels=checked_labels)
-
-    def _new(
         self,
         project: str,
         name: str,
         *,
         location: str = "",
         storage_class: str = "",
-        labels: Mapping[str, str] | None = None,
+        labels: object = None,
+        given: Mapping[str, Any] | None = None,
     ) -> Bucket:
+        """Create an empty bucket. Raises `AlreadyExistsError` if any project has that name.
+
+        `given` has settings. Raises `ConflictError` if its folder holds objects, whose bucket has no row.
+        """
+        checked_labels = names.labels(labels if labels is not None else {}, field="labels")
+        with self._lock:
+            if self._exists(bucket_name(name)):
+                raise bucket_exists(name)
+            return self._new(
+                Bucket(
+                    name=name,
+                    project=project,
+                    location=_location(location or "US"),
+                    storage_class=_storage_class(storage_class or "STANDARD"),
+                    labels=checked_labels,
+                    settings=self._settings(name, {}, given or {}),
+                    created_us=0,
+                    updated_us=0,
+                )
+            )
+
+    def _new(self, bucket: Bucket) -> Bucket:
         now = self._clock()
-        bucket = Bucket(
-            name=bucket_name(name),
-            project=project,
-            location=_location(location or "US"),
-            storage_class=_storage_class(storage_class or "STANDARD"),
-            labels=labels or {},
-            created_us=now,
-            updated_us=now,
-        )
-        self._backend.make_bucket(name)
+        self._backend.make_bucket(bucket_name(bucket.name))
         crashpoint("bucket.create.folder_made")
-        added = self._store.add(bucket)
+        added = self._store.add(replace(bucket, created_us=now, updated_us=now))
         crashpoint("bucket.create.recorded")
         return added
+
+    def _settings(self, name: str, old: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+        if (url := self._backend.cloud_of(name)) and any(changes.get(each) for each in settings.RULES):
+            raise InvalidArgumentError(
+                f"gs://{name} is kept in {url}, where others may write too. Set versioning and retention there.",
+                field=next(each for each in settings.RULES if changes.get(each)),
+            )
+        return settings.merged(old, changes, self._clock())
 
     def adopt(self, project: str, name: str, *, url: str) -> Bucket:
         """Register a bucket that the operator configured in a cloud. Idempotent.
@@ -96,7 +109,16 @@ class Buckets:
             try:
                 bucket = self._store.get(name)
             except NotFoundError:
-                return self._new(project, name, location=url.partition(":")[0])
+                location = _location(url.partition(":")[0])
+                new = Bucket(
+                    name=bucket_name(name),
+                    project=project,
+                    location=location,
+                    storage_class=STORAGE_CLASSES[0],
+                    created_us=0,
+                    updated_us=0,
+                )
+                return self._new(new)
         if bucket.project != project:
             raise CannotProceedError(
                 f"[buckets.{name}] in config.toml is for project {project}, but gs://{name} is a bucket of project "
@@ -149,9 +171,43 @@ class Buckets:
             changed = replace(changed, labels=names.labels(merged, field="labels"))
         if change.storage_class is not None:
             changed = replace(changed, storage_class=_storage_class(change.storage_class))
+        if change.settings:
+            changed = replace(changed, settings=self._settings(name, bucket.settings, change.settings))
         if changed == bucket:
             return bucket
         return self._store.record(replace(changed, updated_us=self._clock()))
+
+    def rules(self, name: str) -> BucketRules:
+        """Return the rules for objects of a bucket. One that is not there has none."""
+        return self._store.rules(name)
+
+    def are_guarded(self, name: str) -> bool:
+        """Return whether the objects of a bucket have versions, holds or a retention. Jobs get it as no folder."""
+        return self._store.rules(name).are_guarded
+
+    def lock_retention(self, name: str, conditions: Preconditions) -> Bucket:
+        """Lock the retention policy of a bucket, for ever. Raises `InvalidArgumentError` without a metageneration."""
+        if conditions.metageneration is None:
+            raise InvalidArgumentError("To lock a retention policy takes ifMetagenerationMatch.")
+        bucket = self._store.get(name)
+        _check(bucket, conditions)
+        return self._store.record(replace(bucket, settings=settings.locked(bucket.settings), updated_us=self._clock()))
+
+    def note_hold(self, name: str) -> None:
+        """Note that an object of a bucket gets a hold, so that jobs get the bucket no more as a folder. Idempotent.
+
+        Raises `InvalidArgumentError` if the bucket is in a cloud.
+        """
+        if url := self._backend.cloud_of(name):
+            raise InvalidArgumentError(
+                f"gs://{name} is kept in {url}, where others may write too. Set holds there.", field="temporaryHold"
+            )
+        retry_on_conflict(lambda: self._note_hold_once(name))
+
+    def _note_hold_once(self, name: str) -> None:
+        bucket = self._store.get(name)
+        if not bucket.settings.get(settings.HOLDS):
+            self._store.record(replace(bucket, settings={**bucket.settings, settings.HOLDS: True}))
 
     def delete(self, name: str, conditions: Preconditions, budget: WorkBudget | None = None) -> None:
         """Delete an empty bucket. Raises `ConflictError` if it holds objects.

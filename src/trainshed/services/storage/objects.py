@@ -21,8 +21,9 @@ from trainshed.domain.objects import (
     ObjectPage,
     Preconditions,
     bucket_not_found,
-    object_not_found,
 )
+from trainshed.domain.storage.rules import BucketRules
+from trainshed.domain.times import now_us
 from trainshed.domain.work_budget import WorkBudget, unlimited
 from trainshed.errors import (
     DeadlineExceededError,
@@ -60,11 +61,26 @@ class ObjectSource:
 class Objects:
     """The objects of all buckets. Thread-safe."""
 
-    def __init__(self, backend: BucketBackend, sessions: UploadSessions, *, owner: Callable[[str], str]) -> None:
-        """`owner` returns the project of a bucket, or raises `NotFoundError`."""
+    def __init__(
+        self,
+        backend: BucketBackend,
+        sessions: UploadSessions,
+        *,
+        owner: Callable[[str], str],
+        rules: Callable[[str], BucketRules] = lambda bucket: BucketRules(),
+        note_hold: Callable[[str], None] = lambda bucket: None,
+        clock: Callable[[], int] = now_us,
+    ) -> None:
+        """`owner` returns the project of a bucket, or raises `NotFoundError`.
+
+        `note_hold` is called with a bucket before one of its objects gets a hold.
+        """
         self._backend = backend
         self._sessions = sessions
         self._owner = owner
+        self._rules = rules
+        self._note_hold = note_hold
+        self._clock = clock
 
     def sweep(self) -> None:
         """Remove what interrupted requests left. Call it only before the first request."""
@@ -73,7 +89,16 @@ class Objects:
 
     def get(self, source: ObjectSource) -> ObjectInfo:
         """Return the object as it is now. `with_checksums` adds checksums that it lacks."""
-        return self._checked(source, self._backend.info(source.bucket, source.name, checksums=False))
+        info = self._backend.info(source.bucket, source.name, checksums=False, generation=source.generation)
+        source.conditions.check_read(info)
+        return self._with_retention([info])[0]
+
+    def _with_retention(self, items: Sequence[ObjectInfo]) -> tuple[ObjectInfo, ...]:
+        """Return objects of one bucket with the ends of their retention."""
+        rules = self._rules(items[0].bucket) if items else BucketRules()
+        if not rules.retention_s:
+            return tuple(items)
+        return tuple(replace(info, retained_until_us=rules.retained_until_us(info)) for info in items)
 
     def lack_checksums(self, items: Sequence[ObjectInfo]) -> bool:
         """Return whether `with_checksums` may add some. It reads files then."""
@@ -114,18 +139,13 @@ class Objects:
 
     def open(self, source: ObjectSource) -> ObjectReader:
         """Open an object for reading, as it is now; the caller closes it."""
-        reader = self._backend.open(source.bucket, source.name)
+        reader = self._backend.open(source.bucket, source.name, generation=source.generation)
         try:
-            self._checked(source, reader.info)
+            source.conditions.check_read(reader.info)
         except BaseException:
             reader.close()
             raise
         return reader
-
-    def _checked(self, source: ObjectSource, info: ObjectInfo) -> ObjectInfo:
-        _check_generation(source, info)
-        source.conditions.check_read(info)
-        return info
 
     def in_cloud(self, bucket: str) -> bool:
         """Return whether a cloud has the objects of the bucket."""
@@ -133,9 +153,13 @@ class Objects:
 
     def list(self, bucket: str, query: ListQuery, budget: WorkBudget | None = None) -> ObjectPage:
         """One page. It ends early, with a `next`, when the budget is used up."""
+        if query.glob and query.versions:
+            raise InvalidArgumentError("A listing has either matchGlob or versions here. Filter the names yourself.")
         if query.glob:
-            return self._list_matching(bucket, query, budget or unlimited())
-        return self._backend.list(bucket, query, budget)
+            page = self._list_matching(bucket, query, budget or unlimited())
+        else:
+            page = self._backend.list(bucket, query, budget)
+        return replace(page, items=self._with_retention(page.items))
 
     def _list_matching(self, bucket: str, query: ListQuery, budget: WorkBudget) -> ObjectPage:
         """One page of what matches the query's glob."""
@@ -168,7 +192,9 @@ class Objects:
         """Append the last bytes and commit the object. The staged file is removed in every case."""
         with staged or self.stage(draft) as object_:
             object_.write(rest)
-            return self._backend.commit(object_, draft)
+            if draft.traits.is_held:
+                self._note_hold(draft.bucket)
+            return self._with_retention([self._backend.commit(object_, draft)])[0]
 
     def delete(self, source: ObjectSource) -> None:
         self._backend.delete(source.bucket, source.name, source.conditions, generation=source.generation)
@@ -177,10 +203,18 @@ class Objects:
         """Replace the metadata of an object. Its bytes and generation stay."""
 
         def checked_change(info: ObjectInfo) -> ObjectMetadata:
-            _check_source(source, info)
-            return change(info.traits)
+            source.conditions.check_write(info)
+            return self._held(info.bucket, info.traits, change(info.traits))
 
-        return self._backend.patch(source.bucket, source.name, checked_change)
+        info = self._backend.patch(source.bucket, source.name, checked_change, generation=source.generation)
+        return self._with_retention([info])[0]
+
+    def _held(self, bucket: str, old: ObjectMetadata, new: ObjectMetadata) -> ObjectMetadata:
+        """Return the new metadata, with the time at which an event-based hold ends or ended."""
+        if new.is_held:
+            self._note_hold(bucket)
+        ended = old.event_based_hold and not new.event_based_hold
+        return replace(new, hold_released_us=self._clock() if ended else old.hold_released_us)
 
     def copy(
         self, source: ObjectSource, draft: ObjectDraft, principal: Principal, budget: WorkBudget, *, keep_traits: bool
@@ -190,11 +224,14 @@ class Objects:
         With `keep_traits`, the copy has the source's metadata.
         """
         self._check_writable(draft.bucket, principal)
-        with self._backend.open(source.bucket, source.name) as reader, self.stage(draft) as staged:
-            _check_source(source, reader.info)
+        if draft.traits.is_held and not keep_traits:
+            self._note_hold(draft.bucket)
+        opened = self._backend.open(source.bucket, source.name, generation=source.generation)
+        with opened as reader, self.stage(draft) as staged:
+            source.conditions.check_write(reader.info)
             reader.copy_to(staged, budget)
             crashpoint("object.rewrite.staged")
-            traits = reader.info.traits if keep_traits else draft.traits
+            traits = _without_holds(reader.info.traits) if keep_traits else draft.traits
             return self._backend.commit(
                 staged, replace(draft, traits=traits, components=reader.info.components), budget
             )
@@ -203,11 +240,11 @@ class Objects:
         """Rename an object in its bucket. An interrupted move leaves both names, never none."""
         if source.name == draft.name:
             raise InvalidArgumentError("An object can't be moved to the name that it has.")
-        info = self._backend.info(source.bucket, source.name, checksums=False)
-        _check_generation(source, info)
+        info = self._backend.info(source.bucket, source.name, checksums=False, generation=source.generation)
+        self._rules(source.bucket).check_replacement(info, self._clock())
         moved = self.copy(replace(source, generation=info.generation), draft, principal, budget, keep_traits=True)
         crashpoint("object.move.copied")
-        self._backend.delete(source.bucket, source.name, Preconditions(), generation=info.generation)
+        self._backend.delete(source.bucket, source.name, Preconditions(generation=info.generation))
         return moved
 
     def compose(self, sources: Sequence[ObjectSource], draft: ObjectDraft, budget: WorkBudget) -> ObjectInfo:
@@ -219,8 +256,8 @@ class Objects:
         count = 0
         with self.stage(draft) as staged:
             for source in sources:
-                with self._backend.open(source.bucket, source.name) as reader:
-                    _check_source(source, reader.info)
+                with self._backend.open(source.bucket, source.name, generation=source.generation) as reader:
+                    source.conditions.check_write(reader.info)
                     reader.copy_to(staged, budget)
                     count += reader.info.components or 1
             crashpoint("object.compose.staged")
@@ -274,6 +311,8 @@ class Objects:
         After `DiskFullError`, `UnavailableError` and what `WorkBudget.check` raises, it can be finished later.
         """
         try:
+            if session.draft.traits.is_held:
+                self._note_hold(session.draft.bucket)
             info = self._backend.commit(session, session.draft, budget)
         except (DiskFullError, UnavailableError, RequestCancelledError, DeadlineExceededError):
             self._sessions.keep(session)
@@ -283,19 +322,12 @@ class Objects:
             raise
         crashpoint("upload.finish.committed")
         self._sessions.end(session)
-        return info
+        return self._with_retention([info])[0]
 
     def cancel(self, bucket: str, upload: str) -> None:
         self._sessions.end(self._sessions.open(bucket, upload))
 
 
-def _check_generation(source: ObjectSource, info: ObjectInfo) -> None:
-    """Raise `NotFoundError` unless it is the requested generation."""
-    if source.generation not in (None, info.generation):
-        raise object_not_found(source.bucket, f"{source.name}#{source.generation}")
-
-
-def _check_source(source: ObjectSource, info: ObjectInfo) -> None:
-    """Like `_check_generation`. Raises `ConditionNotMetError` if a write precondition fails."""
-    _check_generation(source, info)
-    source.conditions.check_write(info)
+def _without_holds(traits: ObjectMetadata) -> ObjectMetadata:
+    """Return the metadata of a copy: holds are of the object that got them."""
+    return replace(traits, temporary_hold=False, event_based_hold=False, hold_released_us=0)

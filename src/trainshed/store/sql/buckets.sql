@@ -1,9 +1,12 @@
 -- insert_bucket
-insert into buckets (name, project, location, storage_class, labels, created_us, updated_us, metageneration)
-values (:name, :project, :location, :storage_class, :labels, :created_us, :updated_us, 1);
+insert into buckets (name, project, location, storage_class, labels, settings, created_us, updated_us, metageneration)
+values (:name, :project, :location, :storage_class, :labels, :settings, :created_us, :updated_us, 1);
 
 -- get_bucket
 select * from buckets where name = :name;
+
+-- bucket_settings
+select settings from buckets where name = :name;
 
 -- bucket_names
 select name from buckets order by name;
@@ -15,7 +18,8 @@ select * from buckets
 
 -- update_bucket
 update buckets
-   set labels = :labels, storage_class = :storage_class, updated_us = :updated_us, metageneration = metageneration + 1
+   set labels = :labels, storage_class = :storage_class, settings = :settings, updated_us = :updated_us,
+       metageneration = metageneration + 1
  where name = :name and metageneration = :metageneration;
 
 -- delete_bucket

@@ -97,6 +97,31 @@ def delete_scenario(world: World, name: str) -> Scenario:
     assert world.read(name) in ((None,) if deleted else (None, b"data"))
 
 
+def noncurrent_scenario(world: World, name: str) -> Scenario:
+    """An object of a bucket with versioning is replaced, and the version that this keeps is removed."""
+    bucket = f"{name}-versions"
+    objects, made = f"/storage/v1/b/{bucket}/o", {"name": bucket, "versioning": {"enabled": True}}
+    assert acknowledged(world.try_call("POST", f"/storage/v1/b?project={PROJECT}", made))
+    upload = f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name=kept"
+    first = world.try_call("POST", upload, b"old")
+    assert acknowledged(first)
+    assert first is not None
+    old = f"{objects}/kept?generation={first.json['generation']}"
+    stored = acknowledged(world.try_call("POST", upload, b"newer"))
+    removed = stored and acknowledged(world.try_call("DELETE", old))
+    yield
+    live = world.call("GET", f"{objects}/kept?alt=media").body
+    assert live in ((b"newer",) if stored else (b"old", b"newer"))
+    found = world.call("GET", f"{old}&alt=media")
+    gone = found.status == 404
+    assert gone if removed else (stored and gone) or found.body == b"old"
+    listed = world.call("GET", f"{objects}?versions=true").json["items"]
+    assert len(listed) == 1 + (live == b"newer" and not gone)
+    for each in listed:
+        world.call("DELETE", f"{objects}/kept?generation={each['generation']}")
+    assert world.call("DELETE", f"/storage/v1/b/{bucket}").status == 204
+
+
 def compose_scenario(world: World, name: str) -> Scenario:
     assert acknowledged(world.put(f"{name}.1", b"one"))
     assert acknowledged(world.put(f"{name}.2", b"two"))
@@ -258,6 +283,8 @@ IN_THE_SERVER: dict[str, tuple[Callable[[World, str], Scenario], int]] = {
     "object.delete.before": (delete_scenario, 1),
     "object.delete.unlinked": (delete_scenario, 1),
     "object.delete.synced": (delete_scenario, 1),
+    "object.version.kept": (noncurrent_scenario, 1),
+    "object.version.removed": (noncurrent_scenario, 1),
     "object.compose.staged": (compose_scenario, 1),
     "object.rewrite.staged": (rewrite_scenario, 1),
     "object.move.copied": (move_scenario, 1),
