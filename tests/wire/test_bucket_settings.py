@@ -12,6 +12,7 @@ from google.api_core.client_options import ClientOptions
 from google.auth.credentials import Credentials
 from google.oauth2.credentials import Credentials as TokenCredentials
 
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer, ask
 
 PROJECT = "wire-settings"
@@ -132,6 +133,63 @@ def test_a_locked_policy_only_grows(client: Any) -> None:
     bucket.delete()
 
 
+def test_lifecycle_rules_are_applied_and_spare_what_is_held(client: Any, bucket: Any) -> None:
+    bucket.versioning_enabled = True
+    bucket.patch()
+    for name in ("logs/old", "logs/old", "logs/old", "logs/held", "data"):
+        bucket.blob(name).upload_from_string("x")
+    held = bucket.blob("logs/held")
+    held.temporary_hold = True
+    held.patch()
+    bucket.add_lifecycle_delete_rule(number_of_newer_versions=2)
+    bucket.add_lifecycle_delete_rule(age=0, is_live=True, matches_prefix=["logs/"])
+    bucket.add_lifecycle_set_storage_class_rule("NEARLINE", age=0, matches_prefix=["data"])
+    bucket.patch()
+    assert len(list(client.get_bucket(bucket.name).lifecycle_rules)) == 3
+
+    def left() -> list[tuple[str, str, bool]]:
+        found = client.list_blobs(bucket, versions=True)
+        return [(each.name, each.storage_class, each.time_deleted is None) for each in found]
+
+    expected = [("data", "NEARLINE", True), ("logs/held", "STANDARD", True)] + [("logs/old", "STANDARD", False)] * 2
+    eventually(left, expected.__eq__)
+    bucket.clear_lifecycle_rules()
+    bucket.patch()
+    assert list(client.get_bucket(bucket.name).lifecycle_rules) == []
+
+
+def test_pages_of_other_sites_may_do_what_the_bucket_s_rules_say(server: RunningServer, client: Any) -> None:
+    bucket = client.create_bucket("set-cors")
+    bucket.blob("a.txt").upload_from_string("x")
+    path, page = "/storage/v1/b/set-cors/o/a.txt?alt=media", {"origin": "https://app.example"}
+    token = {"authorization": f"Bearer {server.token}"}
+    asked = page | {"access-control-request-method": "GET", "access-control-request-headers": "authorization"}
+    assert ask(server.url, "OPTIONS", path, headers=asked).status == 403
+    assert ask(server.url, "GET", path, headers=page | token).status == 403
+    bucket.cors = [{"origin": ["https://app.example"], "method": ["GET"], "responseHeader": ["Authorization"]}]
+    bucket.patch()
+    assert client.get_bucket("set-cors").cors == bucket.cors
+    preflight = ask(server.url, "OPTIONS", path, headers=asked)
+    assert (preflight.status, preflight.body) == (200, b"")
+    assert preflight.headers["access-control-allow-origin"] == "https://app.example"
+    read = ask(server.url, "GET", path, headers=page | token)
+    assert (read.status, read.body) == (200, b"x")
+    assert read.headers["access-control-allow-origin"] == "https://app.example"
+    refused = [
+        ask(server.url, "GET", path, headers=page),  # the rules give no access
+        ask(server.url, "GET", path, headers=token | {"origin": "https://other.example"}),
+        ask(server.url, "DELETE", path, headers=page | token),
+        ask(server.url, "GET", path, headers=page | token | {"cookie": "trainshed=x"}),
+        ask(server.url, "GET", "/storage/v1/b/set-none/o/a.txt", headers=page | token),
+        ask(server.url, "GET", "/v1/projects/p/jobs", headers=page | token),
+        ask(server.url, "OPTIONS", path, headers=asked | {"access-control-request-method": "PUT"}),
+        ask(server.url, "OPTIONS", path, headers=asked | {"access-control-request-headers": "x-other"}),
+        ask(server.url, "OPTIONS", "/v1/projects/p/jobs", headers=asked),
+    ]
+    assert [answer.status for answer in refused] == [401] + [403] * 8
+    bucket.delete(force=True)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -141,6 +199,8 @@ def test_a_locked_policy_only_grows(client: Any) -> None:
         {"retentionPolicy": {"retentionPeriod": "9999999999"}},
         {"retentionPolicy": {"period": "1"}},
         {"defaultEventBasedHold": "true"},
+        {"lifecycle": {"rule": [{"action": {"type": "Delete"}, "condition": {}}]}},
+        {"cors": [{"origin": "*"}]},
     ],
     ids=str,
 )

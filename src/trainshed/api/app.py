@@ -60,8 +60,8 @@ from trainshed.api.openapi.document import encoded
 from trainshed.api.protocols import mlflow, open_inference, tf_serving
 from trainshed.api.storage import batch as storage_batch
 from trainshed.api.storage import buckets as storage_buckets
+from trainshed.api.storage import cors, public
 from trainshed.api.storage import objects as storage_objects
-from trainshed.api.storage import public
 from trainshed.api.storage import uploads as storage_uploads
 from trainshed.domain.iam import Access, Principal
 from trainshed.domain.partial_response import read_fields
@@ -169,6 +169,7 @@ class Api:
         except Exception as exc:  # noqa: BLE001  the edge: every error becomes a response; unforeseen ones are logged
             response = error_response(exc)
         response = _in_form_of_route(response, request.scope.get("trainshed.route"))
+        response.headers.update(request.scope.get("trainshed.cors", {}))
         if trail.changes or response.status_code >= 400:
             audit.record(self._services.audit, trail, request, response.status_code)
         return response
@@ -187,7 +188,10 @@ class Api:
         _check_transfer(request)
         await override_method(request)
         route, params, methods = self._router.find(_routed_method(scope), _current_path(scope["raw_path"]))
-        auth.check_origin(request, route)
+        if (answer := await cors.preflight(request, self._router, self._services)) is not None:
+            return answer
+        if not await cors.is_allowed(request, route, params, self._services):
+            auth.check_origin(request, route)
         scope.update(
             {
                 "path_params": params,

@@ -47,6 +47,12 @@ class BucketStore:
             rows = tx.rows(QUERY["bucket_settings"], {"name": name})
         return BucketRules.of(orjson.loads(rows[0]["settings"])) if rows else BucketRules()
 
+    def lifecycles(self) -> Sequence[tuple[str, Mapping[str, Any]]]:
+        """The names of all buckets with lifecycle rules, and the rules."""
+        with self._database.read() as tx:
+            rows = [(row["name"], orjson.loads(row["settings"])) for row in tx.rows(QUERY["buckets_with_lifecycle"])]
+        return [(name, settings["lifecycle"]) for name, settings in rows if "lifecycle" in settings]
+
     def names(self) -> Sequence[str]:
         """The names of all buckets of all projects."""
         with self._database.read() as tx:

@@ -129,6 +129,7 @@ class Application:
             self.services.oidc.begin()
         self.services.predictions.begin(self.deployments)
         self.services.tensorboards.begin()
+        self.services.buckets.begin()
         self.runtimes.look_ahead()  # before any process of a runtime starts
         self.warm.begin()
         self.hosts.open(self.deployments.wake)
@@ -146,6 +147,7 @@ class Application:
                 self.services.oidc.close()
             self.services.predictions.close()
             self.services.tensorboards.close()
+            self.services.buckets.close()
             self.tuning.stop()
             self.trial_folders.stop()
             self.control.stop()

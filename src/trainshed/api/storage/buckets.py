@@ -61,12 +61,10 @@ UNSUPPORTED_FIELDS = frozenset(
     {
         "autoclass",
         "billing",
-        "cors",
         "customPlacementConfig",
         "encryption",
         "hierarchicalNamespace",
         "ipFilter",
-        "lifecycle",
         "logging",
         "objectRetention",
         "softDeletePolicy",

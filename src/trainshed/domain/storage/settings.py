@@ -8,13 +8,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainshed.domain.storage.cors import checked_cors
+from trainshed.domain.storage.lifecycle import checked_lifecycle
 from trainshed.domain.times import rfc3339
 from trainshed.errors import InvalidArgumentError, PermissionDeniedError
 
 MAX_RETENTION_S = 100 * 366 * 86_400  #: a hundred years
 #: settings that rules for objects are made of; they are of no use in a cloud, where others write too
-RULES = ("versioning", "retentionPolicy", "defaultEventBasedHold")
-FIELDS = RULES
+RULES = ("versioning", "retentionPolicy", "defaultEventBasedHold", "lifecycle")
+FIELDS = (*RULES, "cors")
+#: current and former classes of Cloud Storage
+STORAGE_CLASSES = (
+    "STANDARD",
+    "NEARLINE",
+    "COLDLINE",
+    "ARCHIVE",
+    "MULTI_REGIONAL",
+    "REGIONAL",
+    "DURABLE_REDUCED_AVAILABILITY",
+)
 HOLDS = "holds"  #: an object of the bucket had a hold at some time
 
 
@@ -91,7 +103,17 @@ def _seconds(value: object) -> int:
     return int(text)
 
 
+def _lifecycle(value: object, old: object, now_us: int) -> dict[str, Any] | None:
+    return checked_lifecycle(value, STORAGE_CLASSES)
+
+
+def _cors(value: object, old: object, now_us: int) -> list[dict[str, Any]] | None:
+    return checked_cors(value)
+
+
 _CHECKS: Mapping[str, Any] = {
+    "cors": _cors,
+    "lifecycle": _lifecycle,
     "versioning": _versioning,
     "defaultEventBasedHold": _default_hold,
     "retentionPolicy": _retention,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,19 +18,10 @@ from trainshed.domain.times import now_us
 from trainshed.domain.work_budget import WorkBudget
 from trainshed.errors import CannotProceedError, ConditionNotMetError, InvalidArgumentError, NotFoundError, NotModified
 from trainshed.node.crashpoints import crashpoint
+from trainshed.services.storage.lifecycle import LifecycleSweeper
 from trainshed.store.buckets import BucketStore, bucket_exists
 from trainshed.store.database import retry_on_conflict
 
-#: current and former classes of Cloud Storage
-STORAGE_CLASSES = (
-    "STANDARD",
-    "NEARLINE",
-    "COLDLINE",
-    "ARCHIVE",
-    "MULTI_REGIONAL",
-    "REGIONAL",
-    "DURABLE_REDUCED_AVAILABILITY",
-)
 _LOCATION = re.compile(r"[A-Za-z0-9-]{1,40}")
 
 
@@ -52,6 +43,16 @@ class Buckets:
         self._backend = backend
         self._clock = clock
         self._lock = threading.Lock()
+        self._sweeper = LifecycleSweeper(store, backend, clock=clock)
+
+    def begin(self) -> None:
+        """Apply lifecycle rules from now on."""
+        self._sweeper.loop.start()
+
+    def close(self) -> None:
+        """Apply no further lifecycle rules. Blocks until the sweep that runs has ended."""
+        self._sweeper.loop.stop()
+        self._sweeper.loop.join()
 
     def make(
         self,
@@ -114,7 +115,7 @@ class Buckets:
                     name=bucket_name(name),
                     project=project,
                     location=location,
-                    storage_class=STORAGE_CLASSES[0],
+                    storage_class=settings.STORAGE_CLASSES[0],
                     created_us=0,
                     updated_us=0,
                 )
@@ -175,11 +176,22 @@ class Buckets:
             changed = replace(changed, settings=self._settings(name, bucket.settings, change.settings))
         if changed == bucket:
             return bucket
-        return self._store.record(replace(changed, updated_us=self._clock()))
+        recorded = self._store.record(replace(changed, updated_us=self._clock()))
+        if changed.settings.get("lifecycle") != bucket.settings.get("lifecycle"):
+            self._sweeper.loop.wake()
+        return recorded
 
     def rules(self, name: str) -> BucketRules:
         """Return the rules for objects of a bucket. One that is not there has none."""
         return self._store.rules(name)
+
+    def cors(self, name: str) -> Sequence[Mapping[str, Any]]:
+        """Return the CORS rules of a bucket. One that is not there has none."""
+        try:
+            rules: Sequence[Mapping[str, Any]] = self._store.get(name).settings.get("cors", ())
+        except NotFoundError:
+            return ()
+        return rules
 
     def are_guarded(self, name: str) -> bool:
         """Return whether the objects of a bucket have versions, holds or a retention. Jobs get it as no folder."""
@@ -237,9 +249,9 @@ def _location(text: str) -> str:
 
 
 def _storage_class(text: str) -> str:
-    if text.upper() not in STORAGE_CLASSES:
+    if text.upper() not in settings.STORAGE_CLASSES:
         raise InvalidArgumentError(
-            f"A bucket's storageClass is one of {', '.join(STORAGE_CLASSES)}.", field="storageClass"
+            f"A bucket's storageClass is one of {', '.join(settings.STORAGE_CLASSES)}.", field="storageClass"
         )
     return text.upper()
 

@@ -8,6 +8,9 @@ select * from buckets where name = :name;
 -- bucket_settings
 select settings from buckets where name = :name;
 
+-- buckets_with_lifecycle
+select name, settings from buckets where settings like '%"lifecycle"%' order by name;
+
 -- bucket_names
 select name from buckets order by name;
 
