@@ -100,6 +100,16 @@ class Settings:
         "The least level of the [sandbox](security.md#the-sandbox) around user code: `auto`, the strongest that the "
         "machine allows; `full` or `landlock`, and the server does not start where there is less; `none`, no sandbox.",
     )
+    network: str = _setting(
+        "all",
+        "What [user code reaches](security.md#the-network) in projects whose owner has set nothing else: `none`, its "
+        "own gang; `google-storage`, also this server and Google's storage; `all`, also other machines; `machine`, all "
+        "that this machine reaches, for all projects.",
+    )
+    package_hosts: str = _setting(
+        "",
+        "Hosts, separated by commas, that package builds reach besides [the package index](security.md#the-network).",
+    )
     sandbox_paths: str = _setting("", "Paths of data on this machine, separated by commas, that user code can read.")
     memory_limit_gb: float = _setting(0.0, "Most memory of a replica, host or build, in GB. 0: 3/4 of the machine's.")
     process_limit: int = _setting(4096, "Most processes and threads of one of these together.")
@@ -177,7 +187,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_values({each.name: getattr(self, each.name) for each in fields(self)})
-        _check_addresses(self.reverse_proxies)
+        from trainshed.connections import check_exempt_addresses
+
+        check_exempt_addresses(self.reverse_proxies)
         ImageRegistries.parse(self.image_registries)
 
     @property
@@ -224,18 +236,6 @@ class Settings:
             same = convert(key, text, str(setting.type)) == getattr(self, setting.name)
             sources[setting.name] = source if same else "command line"
         return sources
-
-
-def _check_addresses(names: str) -> None:
-    from trainshed.connections import ExemptAddresses
-
-    try:
-        ExemptAddresses(names)
-    except ValueError as exc:
-        raise CannotProceedError(
-            f"The setting reverse_proxies is {names!r}: {exc}. It must be addresses or networks, separated by commas, "
-            f"such as 10.0.0.7, 10.1.0.0/16."
-        ) from exc
 
 
 @dataclass(frozen=True, slots=True)

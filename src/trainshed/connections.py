@@ -9,6 +9,8 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Protocol
 
+from trainshed.errors import CannotProceedError
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -75,6 +77,17 @@ class _LeastRecentlyUsed:
                 if connection.is_idle:
                     return connection
         return None
+
+
+def check_exempt_addresses(names: str) -> None:
+    """Raises `CannotProceedError` if these are not addresses and networks, separated by commas."""
+    try:
+        ExemptAddresses(names)
+    except ValueError as exc:
+        raise CannotProceedError(
+            f"The setting reverse_proxies is {names!r}: {exc}. It must be addresses or networks, separated by commas, "
+            f"such as 10.0.0.7, 10.1.0.0/16."
+        ) from exc
 
 
 class Connections:

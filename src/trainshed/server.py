@@ -53,7 +53,7 @@ from trainshed.serving.memory import share_arenas
 from trainshed.state_lock import hold_lock
 from trainshed.store.database import Database
 from trainshed.wiring.application import Application, build_application
-from trainshed.wiring.sandbox import begin_sandbox, with_levels
+from trainshed.wiring.sandbox import begin_sandbox, with_levels, with_networks
 
 LOG = logging.getLogger("trainshed.server")
 MIN_FREE_BYTES = 1 << 20  #: in the state folder, for a start
@@ -89,7 +89,7 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
         hosts = _host_names(settings, node_host)
         certificates = ensure_certificates(home.certificates, hosts=hosts)
         sandbox = find_sandbox()
-        info = with_levels(_describe(home, settings, http, tls), sandbox)
+        info = with_levels(_describe(home, settings, http, tls), sandbox, settings)
         interception = stack.enter_context(_open_interception(home, info, egress, machine)) if egress else None
         nodes = NodeEndpoint(
             tls_url=f"https://{_bracketed(node_host)}:{tls.getsockname()[1]}",
@@ -97,6 +97,8 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
             serves_gs=interception is not None,
         )
         endpoints = interception.endpoints if interception else None
+        urls = [_local_url(url) for url in (info.url, info.tls_url)]
+        sandbox = with_networks(sandbox, settings, urls, endpoints.proxy_url if endpoints else "")
         application = build_application(home, settings, database, info, nodes, endpoints, sandbox)
         app = Api(
             application.services,

@@ -75,8 +75,8 @@ def test_a_server_is_started_seen_and_stopped(shell: Shell) -> None:
     out, err = shell("up")
     assert out == ""
     info = json.loads(shell("status", "--format", "json")[0])
-    assert set(info) - {"sandbox_reason", "limits_reason"} == {
-        *("url", "tls_url", "pid", "home", "version", "console", "sandbox", "limits")
+    assert set(info) - {"sandbox_reason", "network_reason", "limits_reason"} == {
+        *("url", "tls_url", "pid", "home", "version", "console", "sandbox", "network", "limits")
     }
     assert info["console"] == f"{info['url']}/"
     assert healthy(info["console"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -147,16 +149,30 @@ def test_the_key_is_for_those_who_may_read_the_job(framework_server: RunningServ
     assert not list((framework_server.home / "tensorboards").glob("*/*.json"))
 
 
-def test_its_port_opens_nothing_without_the_key(framework_server: RunningServer, path: str) -> None:
+class _UnixConnection(http.client.HTTPConnection):
+    """A connection to a unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=120)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(120)
+        self.sock.connect(os.fspath(self._path))
+
+
+def test_its_address_opens_nothing_without_the_key(framework_server: RunningServer, path: str) -> None:
     ports = {
         connection.laddr.port
         for process in boards(framework_server)
         for connection in process.net_connections("tcp")
         if connection.status == psutil.CONN_LISTEN
     }
-    assert ports
-    for port in ports:  # there may be boards of other jobs
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    sockets = list((framework_server.home / "tensorboards").glob("*/socket"))
+    assert ports or sockets
+    connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=120) for port in ports if not sockets]
+    for connection in [*connections, *map(_UnixConnection, sockets)]:  # there may be boards of other jobs
         connection.request("GET", "/data/environment")
         assert connection.getresponse().status == 404
         connection.close()

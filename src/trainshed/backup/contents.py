@@ -42,6 +42,7 @@ TABLES: dict[str, Content] = {
     "policies": Content(_IN, "IAM policies"),
     "projects": Content(_IN, "projects and their numbers"),
     "quotas": Content(_IN, "limits of projects and users"),
+    "networks": Content(_IN, "what user code of projects reaches"),
     "search_steering": Content(_IN, "how people steer searches while they run"),
     "secrets": Content(_IN, "secrets of projects, encrypted"),
     "slot_usage": Content(_IN, "slots that projects and users had in use lately"),

@@ -166,6 +166,14 @@ COMMANDS: dict[str, tuple[Any, str]] = {
         },
         "Sign-in, tokens and users.",
     ),
+    "network": (
+        {
+            "describe": ("server.network:describe", "Show what user code of a project reaches."),
+            "set": ("server.network:set_", "Set what user code of a project reaches."),
+            "reset": ("server.network:reset", "Let a project have the server's network."),
+        },
+        "What user code of a project reaches over the network.",
+    ),
     "quotas": (
         {
             "list": ("server.quotas:list_", "List the limits that apply in a project, with what is in use."),

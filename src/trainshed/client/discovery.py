@@ -36,6 +36,8 @@ class ServerProcess:
     fast_path_off_reason: str  #: with the remedy; empty if predictions have the fast path
     sandbox: str  #: the level of the sandbox around user code
     sandbox_reason: str  #: why it is not a higher one; empty at the full level
+    network: str  #: the network of user code
+    network_reason: str  #: why it is not `own`; empty if it is
     limits: str  #: by which means the limits of user code are kept
     limits_reason: str  #: why control groups do not keep them; empty if they do
 

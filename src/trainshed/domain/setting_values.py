@@ -28,6 +28,7 @@ _CHOICES = {
     "disabled_users_jobs": ("keep", "cancel"),
     "warm_start": ("auto", "off"),
     "sandbox": ("auto", "full", "landlock", "none"),
+    "network": ("none", "google-storage", "all", "machine"),
     "container_network": ("bridge", "host"),
     "container_tool": ("auto", "podman", "docker"),
     "gs_in_trainers": ("auto", "trainshed", "google"),

@@ -1,4 +1,5 @@
-"""Forwards requests to processes on loopback, or over connections that others open, and streams the responses."""
+"""Forwards requests to processes on loopback or unix sockets, or over connections that others open, and streams the
+responses."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import http.client
 import io
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from trainshed.errors import UnavailableError
 
@@ -35,18 +37,22 @@ class ProxiedResponse:
     close: Callable[[], None] = lambda: None  #: closes the connection, read or not; idempotent
 
 
-async def forward(port: int, method: str, target: bytes, headers: Headers, body: bytes) -> ProxiedResponse:
-    """Forward a request to 127.0.0.1:`port`. Raises `UnavailableError` if it does not respond.
+async def forward(address: int | Path, method: str, target: bytes, headers: Headers, body: bytes) -> ProxiedResponse:
+    """Forward a request to a port of loopback, or to a unix socket. Raises `UnavailableError` if it does not respond.
 
     `headers` and `target` must contain no line breaks.
     """
     try:
-        streams = await asyncio.open_connection("127.0.0.1", port, limit=MAX_HEAD_BYTES)
+        if isinstance(address, Path):
+            streams = await asyncio.open_unix_connection(address, limit=MAX_HEAD_BYTES)
+        else:
+            streams = await asyncio.open_connection("127.0.0.1", address, limit=MAX_HEAD_BYTES)
     except OSError as exc:
         raise UnavailableError("The process behind this address does not answer.") from exc
     length = [("content-length", str(len(body)))] if body or method == "POST" else []
+    host = "localhost" if isinstance(address, Path) else f"127.0.0.1:{address}"
     try:
-        return await exchange(streams, method, target, [("host", f"127.0.0.1:{port}"), *headers, *length], body)
+        return await exchange(streams, method, target, [("host", host), *headers, *length], body)
     except ResponseError as exc:
         raise UnavailableError("The process behind this address broke off.") from exc
 

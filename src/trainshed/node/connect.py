@@ -38,14 +38,23 @@ async def read_request(reader: asyncio.StreamReader) -> tuple[str, int]:
 
     Raises `ConnectError` if it is something else, and `EOFError` or `asyncio.TimeoutError` if it does not arrive.
     """
+    return parse_connect(await read_head(reader))
+
+
+async def read_head(reader: asyncio.StreamReader) -> bytes:
+    """Read the head of a request, with the empty line at its end. Raises as `read_request` does."""
     try:
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEADERS_TIMEOUT_S)
     except asyncio.LimitOverrunError:
         raise _too_large("The head of the request is longer than %d bytes." % MAX_HEAD_BYTES) from None
-    lines = head[:-4].split(b"\r\n")
-    if len(lines) > 1 + MAX_HEADERS:
+    if head.count(b"\r\n") > 2 + MAX_HEADERS:
         raise _too_large("The request has more than %d headers." % MAX_HEADERS)
-    match = _CONNECT.fullmatch(lines[0])
+    return head
+
+
+def parse_connect(head: bytes) -> tuple[str, int]:
+    """The host and port of a CONNECT request. Raises `ConnectError` if it is something else."""
+    match = _CONNECT.fullmatch(head.split(b"\r\n", 1)[0])
     if match is None or not 0 < int(match.group(2)) <= 65535:
         raise ConnectError(
             "400 Bad Request",

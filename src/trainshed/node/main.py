@@ -37,6 +37,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
+    from .sandbox.network.namespace import SandboxNetwork
+
 #: An open file description lock, which forked processes share. Unlike flock, others can query it without taking it.
 _F_OFD_SETLK = 37  # in `fcntl` from Python 3.9 on
 _READY = b"ready"
@@ -146,15 +148,17 @@ def _reap(folder: str, journal: Journal, ready: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     tree.become_subreaper()
     mark.set_limit(folder)
-    reaper = os.getpid()
+    network = _begin_network(folder)
     supervisor = os.fork()
     if supervisor == 0:
         status = 1
         try:
-            status = _run_supervisor(folder, journal, ready, reaper)
+            status = _run_supervisor(folder, journal, ready, network)
         finally:
             os._exit(status)
     os.close(ready)
+    if network is not None:
+        network.close()
     while os.waitpid(-1, 0)[0] != supervisor:
         pass
     tree.kill_descendants()
@@ -163,6 +167,21 @@ def _reap(folder: str, journal: Journal, ready: int) -> None:
         _remove_groups(folder)
         journal.append(events.LOST)
         journal.sync()
+
+
+def _begin_network(folder: str) -> Optional[SandboxNetwork]:
+    """Start what holds the connections of a gang that has a network of its own, outside of it."""
+    try:
+        spec = (_read_spec(folder).get("sandbox") or {}).get("network")
+    except (OSError, ValueError, KeyError):
+        return None  # the supervisor says so
+    if not spec:
+        return None
+    from .sandbox.network.namespace import SandboxNetwork  # late: not all gangs have one
+
+    network = SandboxNetwork(spec)
+    network.begin()
+    return network
 
 
 def _remove_groups(folder: str) -> None:
@@ -185,16 +204,18 @@ def _remove_containers(folder: str, journal: Journal) -> None:
     tree.kill_descendants()
 
 
-def _run_supervisor(folder: str, journal: Journal, ready: int, reaper: int) -> int:
+def _run_supervisor(folder: str, journal: Journal, ready: int, network: Optional[SandboxNetwork]) -> int:
     """The supervisor. Returns 0 if the end of the job is in the journal."""
+    from .supervisor.cells import Cells
     from .supervisor.supervisor import REAPER_LOST, Supervisor
 
     tree.become_subreaper()
     signals = signal_pipe((signal.SIGCHLD, signal.SIGTERM, REAPER_LOST))
+    reaper = os.getppid()
     tree.set_parent_death_signal(reaper, REAPER_LOST)
     try:
         spec = _read_spec(folder)
-        supervisor = Supervisor(folder, spec, journal)
+        supervisor = Supervisor(folder, spec, journal, Cells(folder, spec, network))
         supervisor.listen(_make_control_fifo(os.path.join(folder, "control")), signals)
         journal.append(
             events.SUPERVISOR_STARTED,

@@ -150,8 +150,11 @@ class ReplicaKiller(Protocol):
 class TensorBoardProcess(Protocol):
     """One TensorBoard. It ends on `end`, and with the server."""
 
-    def port(self) -> int:
-        """Return its loopback port, 0 if it does not listen yet. Raises `EngineUnavailableError` if it has exited."""
+    def address(self) -> int | Path | None:
+        """Return its loopback port or its unix socket. Returns None if it does not listen yet.
+
+        Raises `EngineUnavailableError` if it has exited.
+        """
 
     def end(self) -> None:
         """Kill it. Blocks until it is gone. Idempotent."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from trainshed.gateway.gateway import PredictionGateway
 from trainshed.services.access.audit import AuditLog
+from trainshed.services.access.networks import ProjectNetworks
 from trainshed.services.access.oidc import OidcSignIn
 from trainshed.services.access.policies import Policies
 from trainshed.services.access.projects import Projects
@@ -49,6 +50,7 @@ class Services:
     tokens: Tokens
     users: Users
     quotas: Quotas
+    networks: ProjectNetworks
     secrets: Secrets
     oidc: OidcSignIn | None  #: None: no provider is configured
     audit: AuditLog

@@ -26,6 +26,8 @@ class ServerInfo:
     fast_path_off_reason: str  #: with the remedy; empty if predictions have the fast path
     sandbox: str = "none"  #: the level of the sandbox around user code
     sandbox_reason: str = ""  #: why it is not a higher one
+    network: str = "machine"  #: whether user code has a network of its own: `own`, `proxied` or `machine`
+    network_reason: str = ""  #: why it has not, or why it reaches other machines by a proxy alone
     limits: str = "none"  #: by which means the limits of user code are kept
     limits_reason: str = ""  #: why they are not kept by control groups
 
@@ -40,6 +42,8 @@ class ServerInfo:
             "fastPathOffReason": self.fast_path_off_reason,
             "sandbox": self.sandbox,
             "sandboxReason": self.sandbox_reason,
+            "network": self.network,
+            "networkReason": self.network_reason,
             "limits": self.limits,
             "limitsReason": self.limits_reason,
         }

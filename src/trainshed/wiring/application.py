@@ -298,6 +298,7 @@ def _build_services(
     return Services(
         tokens=tokens,
         quotas=Quotas(core.quotas),
+        networks=core.networks,
         secrets=core.secrets,
         users=build_users(core, tokens, Cancellations(core.jobs, control, tuning_plane.jobs)),
         oidc=build_oidc(core.home, tokens),

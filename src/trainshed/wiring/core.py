@@ -25,12 +25,14 @@ from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.find_links import find_links
 from trainshed.runtimes.uv import find_uv
+from trainshed.services.access.networks import ProjectNetworks
 from trainshed.services.access.projects import Projects
 from trainshed.services.access.secret_key import SecretKey
 from trainshed.services.access.secrets import Secrets
 from trainshed.services.console.machine_metrics import MachineMetrics, sample_machine
 from trainshed.services.storage.buckets import Buckets
 from trainshed.services.storage.objects import Objects
+from trainshed.store.access.networks import NetworkStore
 from trainshed.store.access.quotas import QuotaStore
 from trainshed.store.access.secrets import SecretStore
 from trainshed.store.buckets import BucketStore
@@ -55,6 +57,7 @@ class Core:
     models: ModelStore
     operations: OperationStore
     quotas: QuotaStore
+    networks: ProjectNetworks
     secrets: Secrets
     runtimes: Runtimes
     backend: BackendRouter
@@ -81,7 +84,10 @@ def build_core(home: Home, settings: Settings, database: Database, sandbox: Sand
     _register_cloud_buckets(cloud_buckets, buckets, file_backend)
     projects = Projects(ProjectStore(database), default=default_project(home, environment()))
     warm = {EnvironmentDir(home.runtimes / each.key).python: each.warm for each in CATALOGUE.values() if each.warm}
-    sandbox = sandbox and replace(sandbox, number=projects.number)
+    networks = ProjectNetworks(NetworkStore(database), default=settings.network)
+    if sandbox is not None:
+        reached = sandbox.networks and replace(sandbox.networks, access=networks.of)
+        sandbox = replace(sandbox, number=projects.number, networks=reached)
     return Core(
         home=home,
         settings=settings,
@@ -91,6 +97,7 @@ def build_core(home: Home, settings: Settings, database: Database, sandbox: Sand
         models=ModelStore(database),
         operations=OperationStore(database),
         quotas=QuotaStore(database),
+        networks=networks,
         secrets=Secrets(SecretStore(database), SecretKey(home.secret_key)),
         runtimes=Runtimes(home.runtimes, uv, find_links=find_links(settings.runtime_find_links, environment())),
         backend=backend,

@@ -208,6 +208,8 @@ def _announcement(home: Path, pid: int) -> dict[str, Any]:
         "sandbox_reason": "",
         "limits": "cgroups",
         "limits_reason": "",
+        "network": "own",
+        "network_reason": "",
     }
 
 

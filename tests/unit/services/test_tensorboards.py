@@ -43,7 +43,7 @@ class Process:
     ended: bool = False
     broken: bool = False
 
-    def port(self) -> int:
+    def address(self) -> int:
         if self.broken:
             raise EngineUnavailableError("TensorBoard ended with the exit status 1: no such thing")
         self.looks += 1
@@ -119,7 +119,7 @@ def test_a_job_has_one_under_an_address_that_cannot_be_guessed(
         tmp_path / "buckets" / "p-two-bucket" / "job1",
     ]
     assert dependencies.started[0].prefix == path.rstrip("/")
-    assert boards.port(key_of(path)) == 6006
+    assert boards.address(key_of(path)) == 6006
 
 
 def test_a_job_without_a_folder_shows_where_it_runs(
@@ -140,24 +140,24 @@ def test_the_one_that_nobody_asked_for_longest_gives_way(boards: TensorBoards, d
         dependencies.now = float(number)
         keys.append(key_of(boards.open("p-one", f"job{number}")))
     dependencies.now = 100.0
-    boards.port(keys[0])
+    boards.address(keys[0])
     boards.open("p-one", "job9")
     assert [process.ended for process in dependencies.started] == [False, True, *[False] * (MAX_CONCURRENT_BOARDS - 1)]
     with pytest.raises(NotFoundError, match="Open it again"):
-        boards.port(keys[1])
-    assert boards.port(keys[0])
+        boards.address(keys[1])
+    assert boards.address(keys[0])
 
 
 def test_one_that_nobody_looks_at_ends(boards: TensorBoards, dependencies: FakeDependencies) -> None:
     seen, unseen = key_of(boards.open("p-one", "job1")), key_of(boards.open("p-one", "job2"))
     dependencies.now = IDLE_TTL_S
-    boards.port(seen)
+    boards.address(seen)
     dependencies.now = IDLE_TTL_S + 1
     boards.sweep()
     assert [process.ended for process in dependencies.started] == [False, True]
     with pytest.raises(NotFoundError):
-        boards.port(unseen)
-    assert boards.port(seen) == 6006
+        boards.address(unseen)
+    assert boards.address(seen) == 6006
 
 
 def test_those_of_a_project_end_when_somebody_loses_its_token(
@@ -166,8 +166,8 @@ def test_those_of_a_project_end_when_somebody_loses_its_token(
     one, two = boards.open("p-one", "job1"), boards.open("p-two", "job1")
     boards.end_of("p-one")
     with pytest.raises(NotFoundError):
-        boards.port(key_of(one))
-    assert boards.port(key_of(two)) == 6006
+        boards.address(key_of(one))
+    assert boards.address(key_of(two)) == 6006
     assert boards.open("p-one", "job1") != one
     boards.end_of("*")
     assert all(process.ended for process in dependencies.started)
@@ -227,7 +227,7 @@ def test_one_that_fails_says_so_and_the_next_starts_anew(boards: TensorBoards, d
     path = boards.open("p-one", "job1")
     dependencies.started[1].broken = True
     with pytest.raises(NotFoundError):
-        boards.port(key_of(path))
+        boards.address(key_of(path))
 
 
 def test_without_a_runtime_one_is_built(boards: TensorBoards, dependencies: FakeDependencies) -> None:

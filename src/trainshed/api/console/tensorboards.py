@@ -80,14 +80,14 @@ async def start(request: Request) -> Response:
 
 async def proxy(request: Request) -> Response:
     request.scope["trainshed.quiet"] = True
-    port = await run_in_threadpool(services(request).tensorboards.port, request.path_params["key"])
+    address = await run_in_threadpool(services(request).tensorboards.address, request.path_params["key"])
     content = await read_body(request, limit=request.scope["trainshed.body_limit"])
     target = _target(request.scope)
     headers = [(name, request.headers[name]) for name in _REQUEST_HEADERS if name in request.headers]
     if request.method == "GET" and not request.path_params["path"]:
         page_headers = [header for header in headers if header[0] not in ("accept-encoding", "if-none-match", "range")]
-        return await _page(await forward(port, request.method, target, page_headers, content))
-    return _StreamedProxyResponse(await forward(port, request.method, target, headers, content))
+        return await _page(await forward(address, request.method, target, page_headers, content))
+    return _StreamedProxyResponse(await forward(address, request.method, target, headers, content))
 
 
 async def storage(request: Request) -> Response:

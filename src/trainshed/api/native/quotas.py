@@ -1,4 +1,4 @@
-"""Quotas: those who may read a project read its limits; owners set them.
+"""Quotas, and the network of a project: those who may read a project read them; owners set them.
 
 An owner of a project sets limits of its users. Other limits need an owner of all projects.
 """
@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse
 
 from trainshed.api.http.request import body, project, query, services, trail
 from trainshed.api.http.routing import Handler, Parameter, ProjectScope, Route, RouteSchema
+from trainshed.api.schemas import networks
 from trainshed.api.schemas import quotas as shapes
 from trainshed.api.schemas.server import EmptyBody
 from trainshed.domain.iam import Access
@@ -20,6 +21,7 @@ from trainshed.errors import InvalidArgumentError
 
 _OF_PROJECT = "/trainshed/v1/projects/{project}/quotas"
 _ALL = "/trainshed/v1/quotas"
+_NETWORK = "/trainshed/v1/projects/{project}/network"
 _NO_USER = (
     "Name the user, or `*` for each user. A limit of the project as a whole is set by an owner of all projects, at "
     f"{_ALL}:set or with `trainshed quotas set` without --user."
@@ -76,6 +78,22 @@ def _name(request: Request, of_project: str, wanted: dict[str, object]) -> None:
     """Note which limit it is, for the audit record."""
     user = f"/users/{wanted['user']}" if wanted.get("user") else ""
     trail(request).resource = f"projects/{of_project}{user}/quotas/{wanted.get('name', '')}={wanted.get('value', '')}"
+
+
+async def show_network(request: Request) -> JSONResponse:
+    return JSONResponse(await run_in_threadpool(services(request).networks.body, project(request)))
+
+
+async def set_network(request: Request) -> JSONResponse:
+    wanted = (await body(request)).get("network")
+    trail(request).resource = f"projects/{project(request)}/network={str(wanted)[:40]}"
+    return JSONResponse(await run_in_threadpool(services(request).networks.set, project(request), wanted))
+
+
+async def reset_network(request: Request) -> JSONResponse:
+    await body(request)
+    trail(request).resource = f"projects/{project(request)}/network"
+    return JSONResponse(await run_in_threadpool(services(request).networks.reset, project(request)))
 
 
 def _route(method: str, path: str, access: Access, handler: Handler, schema: RouteSchema) -> Route:
@@ -149,6 +167,41 @@ ROUTES = (
             summary="Remove a limit of a project, of each project, or of their users",
             body=shapes.QuotaNameBody,
             response=EmptyBody,
+        ),
+    ),
+    _route(
+        "GET",
+        _NETWORK,
+        Access.READ,
+        show_network,
+        RouteSchema(
+            name="network.get",
+            summary="Show what user code of a project reaches",
+            response=networks.NetworkBody,
+        ),
+    ),
+    _route(
+        "POST",
+        f"{_NETWORK}:set",
+        Access.ADMIN,
+        set_network,
+        RouteSchema(
+            name="network.set",
+            summary="Set what user code of a project reaches",
+            description="Jobs and hosts that run keep what they have.",
+            body=networks.NetworkRequestBody,
+            response=networks.NetworkBody,
+        ),
+    ),
+    _route(
+        "POST",
+        f"{_NETWORK}:reset",
+        Access.ADMIN,
+        reset_network,
+        RouteSchema(
+            name="network.reset",
+            summary="Let a project have the network of the server's setting",
+            response=networks.NetworkBody,
         ),
     ),
 )

@@ -21,6 +21,7 @@ _TITLES = {
     "tokens": "Tokens",
     "users": "Users and service accounts",
     "quotas": "Quotas",
+    "network": "The network of user code",
     "secrets": "Secrets",
     "audit": "Audit record",
     "mirrors": "Mirrors of public objects",

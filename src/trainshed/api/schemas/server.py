@@ -32,6 +32,13 @@ class ServerBody(TypedDict):
         Example("full"),
     ]
     sandboxReason: Annotated[str, "Why it is not a higher level. Empty at the full one.", Example("")]
+    network: Annotated[
+        Literal["own", "proxied", "machine"],
+        "The network of user code on this machine: its own, its own from which a proxy alone leads to other machines, "
+        "or the machine's.",
+        Example("own"),
+    ]
+    networkReason: Annotated[str, "Why it is not `own`. Empty if it is.", Example("")]
     limits: Annotated[
         Literal["cgroups", "watched", "none"],
         "By which means the limits of user code on this machine are kept.",

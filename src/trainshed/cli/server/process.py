@@ -168,8 +168,8 @@ def status(ctx: click.Context, format: str | None) -> None:
     """Say whether the server runs, and where, and where the notebook is. Exit status 0 if the server runs, 1 if not.
 
     If predictions have no fast path, `fast_path_off_reason` says why and what to do. `sandbox` is the level of the
-    sandbox around user code, and `sandbox_reason` says why it is not a higher one. `limits` tells in the same way by
-    which means the limits of user code are kept.
+    sandbox around user code, and `sandbox_reason` says why it is not a higher one. `network` is the network
+    of user code, and `limits` tells by which means its limits are kept, each with a reason if there could be more.
 
     \b
     Example:
@@ -185,7 +185,7 @@ def status(ctx: click.Context, format: str | None) -> None:
             say(f"A notebook runs at {address}. Stop it with: trainshed notebook --stop")
         ctx.exit(1)
     info = asdict(server) | {"console": _console(server)} | notebook_info
-    for name in ("fast_path_off_reason", "sandbox_reason", "limits_reason"):
+    for name in ("fast_path_off_reason", "sandbox_reason", "network_reason", "limits_reason"):
         if not info[name]:
             del info[name]
     show_one(info, format=format, columns=[Column(name.upper(), name) for name in info])

@@ -434,6 +434,17 @@ declare namespace Api {
     p99Ms: number | null;
   }
 
+  /** What user code of a project reaches. */
+  interface Network {
+    network: "none" | "google-storage" | "all" | "machine";
+    default: boolean;
+  }
+
+  /** A network to set. */
+  interface NetworkRequest {
+    network: "none" | "google-storage" | "all";
+  }
+
   /** A token that was just created, with its secret, which is shown this once. */
   interface NewToken {
     id: string;
@@ -786,6 +797,8 @@ declare namespace Api {
     fastPathOffReason: string;
     sandbox: "full" | "landlock" | "none";
     sandboxReason: string;
+    network: "own" | "proxied" | "machine";
+    networkReason: string;
     limits: "cgroups" | "watched" | "none";
     limitsReason: string;
   }

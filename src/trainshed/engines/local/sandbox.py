@@ -18,6 +18,7 @@ import trainshed
 from trainshed.config import Home
 from trainshed.engines.base import AttemptSpec
 from trainshed.engines.local.limits import UserCodeLimits
+from trainshed.engines.local.networks import Networks
 from trainshed.errors import CannotProceedError
 
 LOG = logging.getLogger("trainshed.engines.local.sandbox")
@@ -38,11 +39,22 @@ class SandboxLevel:
     level: str
     reason: str = ""  #: why it is not a higher one
     uid: int = 0  #: as root, the first of the users that processes in it can have; 0: they have the server's
+    network: bool = False  #: whether processes in it can have a network of their own
+    network_reason: str = ""  #: why they can't
+    redirects: bool = False  #: whether all of their connections can be led to the forwarder, and not only its proxy's
+    redirects_reason: str = ""  #: why they can't
 
     @property
     def note(self) -> str:
         """A line for people."""
         return f"The sandbox has the level {self.level}{f': {self.reason}' if self.reason else ''}."
+
+    @property
+    def network_note(self) -> str:
+        """A line for people about a sandbox without a network of its own. Empty without a sandbox."""
+        if self.level == NONE:
+            return ""
+        return f"Its network is the machine's{f': {self.network_reason}' if self.network_reason else ''}."
 
 
 class SandboxCheck:
@@ -70,6 +82,7 @@ class SandboxCheck:
             return SandboxLevel(level=NONE, reason="the setting `sandbox` turns it off")
         found = _wait(self._process)
         LOG.info("sandbox.level level=%s uid=%d reason=%s", found.level, found.uid, found.reason)
+        LOG.info("sandbox.network own=%s reason=%s", found.network, found.network_reason or found.redirects_reason)
         require(found, self._setting)
         return found
 
@@ -93,12 +106,12 @@ def _wait(process: subprocess.Popen[bytes]) -> SandboxLevel:
     try:
         out, err = process.communicate(timeout=_CHECK_TIMEOUT_S)
         body = orjson.loads(out)
-        return SandboxLevel(level=body["level"], reason=body["reason"], uid=body["uid"])
+        return SandboxLevel(**body)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
         return SandboxLevel(level=NONE, reason=f"the check did not end within {_CHECK_TIMEOUT_S:g} s")
-    except (ValueError, KeyError):
+    except (ValueError, TypeError):
         lines = err.decode(errors="replace").strip().splitlines()
         return SandboxLevel(level=NONE, reason=lines[-1] if lines else f"the check ended with {process.returncode}")
 
@@ -115,6 +128,7 @@ class Sandbox:
     paths: tuple[Path, ...] = ()
     number: Callable[[str], int] = lambda project: 0
     limits: UserCodeLimits | None = None
+    networks: Networks | None = None  #: None: user code has the machine's network
 
     def uid(self, project: str) -> int:
         """The user of a project's processes; 0: the server's."""
@@ -128,10 +142,12 @@ class Sandbox:
         readable: Iterable[Path] = (),
         writable: Iterable[Path] = (),
         listen: Path | None = None,
+        network: bool = True,
     ) -> Mapping[str, Any] | None:
         """The sandbox of a process below a reaper, as `node.sandbox.reaped` reads it; None without one.
 
         `private` is a folder for what it alone uses. `listen` is the path of a socket that becomes its standard input.
+        Without `network`, it has the machine's.
         """
         if self.level.level == NONE:
             return None
@@ -141,11 +157,16 @@ class Sandbox:
             "writable": [str(path) for path in writable],
             "private": str(private),
             "listen": str(listen or ""),
+            "network": self.networks.render(project) if self.networks and network else None,
         }
 
     def build(self, project: str) -> Mapping[str, Any]:
         """The sandbox of a package build, to which `node.sandbox.builds` adds what it needs."""
-        return {**self._common(project), "read_only": [str(path) for path in self.paths]}
+        return {
+            **self._common(project),
+            "read_only": [str(path) for path in self.paths],
+            "build_network": self.networks.render_build() if self.networks else None,
+        }
 
     def _common(self, project: str, *, cpu_weight: int | None = None) -> dict[str, Any]:
         return {
@@ -166,6 +187,9 @@ class Sandbox:
             **self._common(attempt.project),
             "note": self.level.note,
             "limits_note": self.limits.note if self.limits else "",
+            "network": self.networks.render(attempt.project, server=True) if self.networks else None,
+            "build_network": self.networks.render_build() if self.networks else None,
+            "network_note": self.networks.note(attempt.project) if self.networks else self.level.network_note,
             "read_only": [str(path) for path in (*self.paths, *attempt.readable)],
             "writable": [str(path) for path in attempt.writable],
         }

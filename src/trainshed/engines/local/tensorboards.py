@@ -1,4 +1,6 @@
-"""TensorBoard processes of the server: one a folder, on loopback, below a reaper that kills it with the server.
+"""TensorBoard processes of the server: one a folder, below a reaper that kills it with the server.
+
+In a sandbox with a network of its own, the server reaches one by a unix socket. Else it listens on loopback.
 
 All paths have an unguessable prefix, so that the port gives nothing to other users of the machine.
 """
@@ -21,23 +23,27 @@ from trainshed.engines.local.sandbox import Sandbox
 from trainshed.engines.reaped_process import describe_exit, log_tail, start_reaped
 from trainshed.errors import EngineUnavailableError
 from trainshed.node.process.environment import user_environment
+from trainshed.node.tensorboard import RELAYED_PORT
 
 _LISTENING = re.compile(rb"TensorBoard \S+ at http://[^\s/]+?:(\d+)/")
 _LOG_SCAN_BYTES = 1 << 16
+_SOCKET_PATH_MAX_BYTES = 107
 
 
 class TensorBoard:
     """One TensorBoard process. It ends on `end`, and with this process."""
 
-    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path, listener: Path | None = None) -> None:
+        """`listener` is its unix socket, if it has one."""
         self._process = process
         self._folder = folder
+        self._listener = listener
         self._log, self._spec = folder / "log", folder / "arguments.json"
         self._port = 0
 
-    def port(self) -> int:
-        """Its loopback port, 0 if it does not listen yet. Raises `EngineUnavailableError` with its
-        log tail if it has exited."""
+    def address(self) -> int | Path | None:
+        """Its loopback port or its unix socket; None if it does not listen yet. Raises `EngineUnavailableError` with
+        its log tail if it has exited."""
         if (status := self._process.poll()) is not None:
             tail = log_tail(self._log).splitlines()[-1:]
             raise EngineUnavailableError(f"TensorBoard {describe_exit(status)}: {' '.join(tail) or 'it said nothing'}")
@@ -47,7 +53,7 @@ class TensorBoard:
             if match is not None:
                 self._port = int(match[1])
                 self._spec.unlink(missing_ok=True)
-        return self._port
+        return self._listener or self._port if self._port else None
 
     def end(self) -> None:
         """Kill it. Blocks until it is gone. Idempotent."""
@@ -82,15 +88,17 @@ class LocalTensorBoardLauncher:
     def start(self, python: Path, events: BoardFolder, *, number: int, prefix: str) -> TensorBoard:
         """Start one on a folder, which may not exist yet. Returns immediately. Raises
         `EngineUnavailableError` if it fails."""
+        folder = self._folder / str(number)
+        listener = self._listener(folder)
         arguments = [
-            *("--logdir", str(events.path), "--host", "127.0.0.1", "--port", "0", "--path_prefix", prefix),
+            *("--logdir", str(events.path), "--host", "127.0.0.1", "--port", str(RELAYED_PORT) if listener else "0"),
+            *("--path_prefix", prefix),
             *("--load_fast", "false", "--reload_interval", "5"),  # its fast loader would listen on all interfaces
         ]
-        folder = self._folder / str(number)
         log, spec, work = folder / "log", folder / "arguments.json", folder / "work"
         try:
             work.mkdir(mode=0o700, parents=True)
-            cell = self._cell(events, folder)
+            cell = self._cell(events, folder, listener)
             with open(os.open(spec, os.O_TRUNC | SAFE_WRITE_FLAGS, 0o600), "wb") as file:
                 file.write(orjson.dumps(arguments))
             process = start_reaped(
@@ -100,9 +108,15 @@ class LocalTensorBoardLauncher:
             raise EngineUnavailableError(
                 f"TensorBoard can't be started: {exc.filename or self._folder}: {exc.strerror}."
             ) from exc
-        return TensorBoard(process, folder)
+        return TensorBoard(process, folder, listener)
 
-    def _cell(self, events: BoardFolder, folder: Path) -> Mapping[str, Any] | None:
+    def _listener(self, folder: Path) -> Path | None:
+        """The unix socket of one that has a network of its own."""
+        path = folder / "socket"
+        own = self._sandbox is not None and self._sandbox.networks is not None
+        return path if own and len(os.fsencode(path)) <= _SOCKET_PATH_MAX_BYTES else None
+
+    def _cell(self, events: BoardFolder, folder: Path, listener: Path | None) -> Mapping[str, Any] | None:
         if self._sandbox is None:
             return None
         return self._sandbox.cell(
@@ -110,4 +124,6 @@ class LocalTensorBoardLauncher:
             private=folder / "private",
             readable=(folder / "arguments.json", events.root),
             writable=(folder / "work",),
+            listen=listener,
+            network=listener is not None,
         )

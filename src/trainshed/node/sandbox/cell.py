@@ -21,6 +21,7 @@ from ..process.tree import set_death_signal
 from . import filter as calls
 from . import landlock, mounts, syscalls, view
 from .limits import CellLimits
+from .network.namespace import SandboxNetwork
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,12 +56,25 @@ class Cell:
         self._user = (os.getuid(), os.getgid())
         counted = level == FULL and bool(uid or self._user[0])  # the kernel counts no processes of root
         self.limits = CellLimits(limits, counted) if limits else None
+        self._network: Optional[SandboxNetwork] = None
+        self._makes_network = False
 
     @classmethod
     def of(cls, spec: dict[str, Any], private: str, home: str) -> Cell:
         """From the part of a spec file."""
         seen = view.View(spec["read_only"], spec["writable"], spec["hidden"])
-        return cls(spec["level"], seen, private, home, spec["uid"], spec.get("limits"))
+        cell = cls(spec["level"], seen, private, home, spec["uid"], spec.get("limits"))
+        if spec.get("network"):
+            cell.make_network(SandboxNetwork(spec["network"]))
+        return cell
+
+    def make_network(self, network: SandboxNetwork) -> None:
+        """Let the cell have a network of its own."""
+        self._network, self._makes_network = network, True
+
+    def join_network(self, network: SandboxNetwork) -> None:
+        """Let the cell be in a network that it shares: this process moves into it before it forks the first one."""
+        self._network = network
 
     @property
     def has_init(self) -> bool:
@@ -70,10 +84,24 @@ class Cell:
     def fork(self) -> int:
         """Fork the init of the cell. Returns 0 in it; it must call `run_init`."""
         mounts.prepare(self.private)
+        flags = _NAMESPACES | (0 if self._is_root else syscalls.CLONE_NEWUSER)
+        if self._network is not None and self._makes_network:
+            self._network.begin()
+            flags |= syscalls.CLONE_NEWNET
+        elif self._network is not None:
+            self._network.enter()
         try:
-            return syscalls.clone(_NAMESPACES | (0 if self._is_root else syscalls.CLONE_NEWUSER))
+            pid = syscalls.clone(flags)
         except OSError as exc:  # "No space left on device": user.max_user_namespaces are in use
             raise OSError(exc.errno, "no namespaces can be made for its sandbox: %s" % exc.strerror) from exc
+        if pid and self._network is not None and self._makes_network:
+            self._network.close()
+        return pid
+
+    def end(self) -> None:
+        """End what the cell has outside of it. Its processes are gone."""
+        if self._network is not None and self._makes_network:
+            self._network.end()
 
     @property
     def _is_root(self) -> bool:
@@ -96,7 +124,9 @@ class Cell:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)  # the init of a namespace gets none of them then
         if not self._is_root:
-            _write_own_map(*self._user)
+            syscalls.map_own_user(*self._user)
+        if self._network is not None and self._makes_network:
+            self._network.set_up()
         ready_r, ready_w = os.pipe()
         go_r, go_w = os.pipe()
         pid = os.fork()
@@ -163,6 +193,8 @@ class Cell:
 
     def environment(self, env: dict[str, str]) -> dict[str, str]:
         """The variables of a program in the cell."""
+        if self._network is not None:
+            env = self._network.variables(env)
         if self.level == FULL:
             return {name: value for name, value in env.items() if name != "TMPDIR"}
         return dict(env, TMPDIR=os.path.join(self.private, "tmp"))
@@ -172,16 +204,6 @@ def read_status(status: int) -> Optional[int]:
     """The wait status of the program. Returns None if the cell was killed with it."""
     data = os.read(status, _NUMBER.size)
     return int(_NUMBER.unpack(data)[0]) if data else None
-
-
-def _write_own_map(uid: int, gid: int) -> None:
-    for name, content in (
-        ("setgroups", "deny"),
-        ("uid_map", "%d %d 1" % (uid, uid)),
-        ("gid_map", "%d %d 1" % (gid, gid)),
-    ):
-        with open("/proc/self/" + name, "w") as file:
-            file.write(content)
 
 
 def _is_closed(pipe: int) -> bool:

@@ -48,6 +48,7 @@ def run_in_cell(cell: Cell, run: Callable[[], int], env: dict[str, str]) -> int:
         reason = file.read()  # until the function is called
     first = cell.read_pid(status) if cell.has_init else 0
     ended = os.waitpid(pid, 0)[1]
+    cell.end()
     inner = cell.read_status(status) if first else None
     for fd in (status, alive):
         os.close(fd)

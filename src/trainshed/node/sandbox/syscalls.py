@@ -55,6 +55,17 @@ def unshare(flags: int) -> None:
     _checked(_libc.unshare(flags))
 
 
+def map_own_user(uid: int, gid: int) -> None:
+    """Keep the numbers of this user in the user namespace that this process has made."""
+    for name, content in (
+        ("setgroups", "deny"),
+        ("uid_map", "%d %d 1" % (uid, uid)),
+        ("gid_map", "%d %d 1" % (gid, gid)),
+    ):
+        with open("/proc/self/" + name, "w") as file:
+            file.write(content)
+
+
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
     arguments = (source.encode(), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags), options.encode() or None)
     if _libc.mount(*arguments) == -1:

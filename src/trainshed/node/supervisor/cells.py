@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..process.exit_status import ExitStatus
     from ..sandbox.cell import Cell
     from ..sandbox.limits import CellLimits
+    from ..sandbox.network.namespace import SandboxNetwork
     from .child import Child
     from .log_writer import ReplicaLog
 
@@ -28,8 +29,9 @@ _PRIVATE_FOLDER = "private"  #: in the attempt's folder: `/tmp`, `/var/tmp` and 
 class Cells:
     """Makes a cell for each start of a replica."""
 
-    def __init__(self, folder: str, spec: dict[str, Any]) -> None:
+    def __init__(self, folder: str, spec: dict[str, Any], network: Optional[SandboxNetwork] = None) -> None:
         self._folder = folder
+        self._network = network
         self._sandbox: Optional[dict[str, Any]] = spec.get("sandbox")
         self._python = spec["python"]
         self._site = spec["site"]
@@ -44,7 +46,7 @@ class Cells:
     @property
     def notes(self) -> list[str]:
         """Lines for the job's log. Empty without a sandbox's setting."""
-        notes = [(self._sandbox or {}).get(each, "") for each in ("note", "limits_note")]
+        notes = [(self._sandbox or {}).get(each, "") for each in ("note", "network_note", "limits_note")]
         return [note for note in notes if note]
 
     def make(self, name: str, env: dict[str, str], log: ReplicaLog) -> Optional[Cell]:
@@ -56,6 +58,7 @@ class Cells:
 
         shown = {
             **self._sandbox,
+            "network": None,  # the gang shares one
             "read_only": [
                 *view.interpreter_paths(self._python),
                 view.node_folder(),
@@ -65,6 +68,8 @@ class Cells:
             "writable": [os.path.join(self._folder, "work"), *self._sandbox["writable"]],
         }
         cell = Cell.of(shown, os.path.join(self._folder, _PRIVATE_FOLDER, name), env.get("HOME", ""))
+        if self._network is not None:
+            cell.join_network(self._network)
         if cell.limits is not None:
             if name in self._limits:
                 self._limits[name].close()

@@ -20,7 +20,6 @@ from ..process import environment, mark, spawn, tree
 from ..process.exit_status import STARTED, ExitStatus
 from ..process.sampler import SAMPLE_INTERVAL_S, SampleWriter
 from . import restart_policy, step_tracker
-from .cells import Cells
 from .child import Child
 from .log_writer import CLEANUP, LogWriter, ReplicaLog
 from .restart_policy import CANCELLED, CAUSE_WAIT_S, END, FAILED, GO_ON, HOLD, RESTART_GANG, JobEnd
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
     from ..sandbox.cell import Cell
+    from .cells import Cells
     from .hang_watch import HangWatch
 
 REAPER_LOST = signal.SIGUSR1  #: sent by the kernel when the reaper is gone
@@ -46,11 +46,11 @@ _NEVER = float("inf")
 class Supervisor:
     """Runs one attempt to its end. `run` is called once."""
 
-    def __init__(self, folder: str, spec: dict[str, Any], journal: Journal) -> None:
+    def __init__(self, folder: str, spec: dict[str, Any], journal: Journal, cells: Cells) -> None:
         self._folder = folder
         self._spec = spec
         self._journal = journal
-        self._cells = Cells(folder, spec)
+        self._cells = cells
         self._writer = LogWriter(os.path.join(folder, "log.jsonl"), self._cells.mask)
         self._service = ReplicaLog("service", self._writer, 0)
         self._steps = StepTracker(self._on_resumed)

@@ -94,7 +94,7 @@ class TensorBoards:
             board = self._find(job) or self._start_board(job, events, mirrored)
         deadline = time.monotonic() + START_TIMEOUT_S
         try:
-            while not board.process.port():
+            while not board.process.address():
                 if time.monotonic() > deadline:
                     raise DeadlineExceededError(
                         f"TensorBoard did not answer within {START_TIMEOUT_S:g} s. Try again when less is going on."
@@ -106,14 +106,14 @@ class TensorBoards:
             raise
         return f"{PREFIX}/{board.key}/"
 
-    def port(self, key: str) -> int:
-        """Return the port of a TensorBoard. Raises `NotFoundError` if it has ended or never existed."""
+    def address(self, key: str) -> int | Path:
+        """Return the port or unix socket of a TensorBoard. Raises `NotFoundError` if it has ended or never was."""
         board = self._boards.get(key)
         if board is not None:
             board.last_used_s = self._clock()
             try:
-                if port := board.process.port():
-                    return port
+                if address := board.process.address():
+                    return address
             except EngineUnavailableError:
                 self._end(key)
         raise NotFoundError("This TensorBoard has ended. Open it again from the page of its job.")

@@ -20,7 +20,8 @@ from trainshed.attempts.journal import AttemptRecord, fold, read_lines
 from trainshed.config import Home
 from trainshed.engines.base import AttemptSpec, Replica
 from trainshed.engines.local.engine import render
-from trainshed.engines.local.sandbox import FIRST_UID, Sandbox, SandboxLevel
+from trainshed.engines.local.networks import Networks
+from trainshed.engines.local.sandbox import FIRST_UID, FULL, Sandbox, SandboxLevel
 from trainshed.engines.shipping import ship
 from trainshed.node.process.environment import build_environment
 from trainshed.testing.eventually import eventually
@@ -58,6 +59,13 @@ class Cellblock:
     def level(self, level: str) -> SandboxLevel:
         return SandboxLevel(level=level, uid=0 if self.user else FIRST_UID)
 
+    def sandbox(self, level: str, access: str = "all", ports: tuple[int, ...] = ()) -> Sandbox:
+        """The sandbox at a level. At the full one, it has this network, with these ports of loopback."""
+        networks = Networks(
+            access=lambda project: access, ports=tuple(("127.0.0.1", port) for port in ports), redirects=True
+        )
+        return Sandbox(home=self.home, level=self.level(level), networks=networks if level == FULL else None)
+
     def spec(self, name: str, code: str, *args: str) -> AttemptSpec:
         """An attempt with this code as its trainer."""
         self.site.mkdir(exist_ok=True)
@@ -82,7 +90,7 @@ class Cellblock:
     def start(self, spec: AttemptSpec, level: str, *, sandbox: Sandbox | None = None, **changes: Any) -> None:
         """Start the supervisor of an attempt, as this user."""
         spec.folder.mkdir(mode=0o700, parents=True)
-        sandbox = sandbox or Sandbox(home=self.home, level=self.level(level))
+        sandbox = sandbox or self.sandbox(level)
         body = {**render(spec, uv=Path("uv")), "sandbox": sandbox.render(spec), **changes}
         (spec.folder / "spec.json").write_bytes(orjson.dumps(body))
         run = self.node / "run.py"

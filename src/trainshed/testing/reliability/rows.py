@@ -20,7 +20,6 @@ MARKER = "fault"
 OPEN_ROWS: dict[str, str] = {
     "F18": "a run of a day that watches files, threads and memory",
     "F28": "a limit of processes for each job",
-    "F69": "services on loopback; the files, processes and kernel interfaces that a trainer tries are tested",
 }
 
 _ROW = re.compile(r"^\| (F\d\d) \| ([^|\n]+) \| ([^|\n]+) \|$", re.MULTILINE)

@@ -22,6 +22,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict
 
+try:  # as a program of its own, beside the other file
+    from probe_more import MORE_MACHINE_WAYS, MORE_ROOT_WAYS, MORE_WAYS  # type: ignore[import-not-found]
+except ImportError:
+    from trainshed.testing.workloads.probe_more import MORE_MACHINE_WAYS, MORE_ROOT_WAYS, MORE_WAYS
+
 SECRET = "f3Qz-secret-of-the-probe"
 MARK = "VICTIM_OF_THE_PROBE"
 
@@ -47,10 +52,17 @@ class Targets(TypedDict):
     tcp: int  #: ports of services on loopback
     udp: int
     shm_key: int  #: of a System V segment with SECRET in it
+    own: str  #: an address of the machine that is not loopback, or empty
+    tcp_all: int  #: ports of services on all addresses
+    udp_all: int
+    tcp_6: int  #: port of a service on loopback by IPv6
+    semaphores: int  #: keys of System V
+    messages: int
+    queue: str  #: the name of a POSIX message queue
 
 
 #: Ways that need root without a sandbox too.
-ROOT_WAYS = frozenset(
+_ROOT_WAYS = frozenset(
     (
         *(
             "write /usr",
@@ -82,15 +94,15 @@ ROOT_WAYS = frozenset(
     )
 )
 #: Ways that a kernel may not have, or that root of a container may not go.
-MACHINE_WAYS = frozenset(
+_MACHINE_WAYS = frozenset(
     (
         *("trigger sysrq", "read kcore", "read the disk", "open a socket of the kernel's crypto", "use io_uring"),
         *("fake terminal input", "open a perf event", "use userfaultfd", "write a cgroup", "use quotactl", "use bpf"),
         *("raise a limit", "lower the oom score"),
     )
 )
-#: Ways through the network.
-NETWORK_WAYS = frozenset(("connect to loopback", "send a datagram to loopback"))
+ROOT_WAYS = _ROOT_WAYS | MORE_ROOT_WAYS
+MACHINE_WAYS = _MACHINE_WAYS | MORE_MACHINE_WAYS
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _X86 = os.uname().machine == "x86_64"
@@ -100,6 +112,12 @@ def main() -> None:
     targets: Targets = json.loads(sys.argv[1])
     found = {name: _try(function, targets) for name, function in WAYS.items()}
     print("PROBE " + json.dumps(found), flush=True)
+
+
+def source() -> dict[str, str]:
+    """The files of the probe, by the names that they need."""
+    folder = Path(__file__).parent
+    return {name: (folder / name).read_text() for name in ("probe.py", "probe_more.py")}
 
 
 def _try(function: Callable[[Targets], object], targets: Targets) -> bool:
@@ -395,6 +413,7 @@ WAYS: dict[str, Callable[[Targets], object]] = {
     "read kcore": _read_kcore,
     "set the clock": lambda t: _syscall(159, 171, ctypes.create_string_buffer(struct.pack("Iq", 0, 0) + bytes(256))),
     "set the host name": _set_the_host_name,
+    **MORE_WAYS,
 }
 
 

@@ -1,5 +1,5 @@
 // @ts-check
-// Quotas: the limits that apply in the project, and what is in use of each.
+// Quotas: the limits that apply in the project, and what is in use of each. And the network of its code.
 
 import { get } from "../api.js";
 import { h, replace } from "../dom.js";
@@ -8,9 +8,17 @@ import { loading } from "../parts.js";
 import { path } from "../paths.js";
 import { table } from "../table.js";
 
+const NETWORKS = {
+  none: "its own gang alone",
+  "google-storage": "its own gang, this server, and Google's storage",
+  all: "its own gang, this server, and other machines",
+  machine: "all that this machine reaches",
+};
+
 /** @param {import("../routes.js").Context} ctx @returns {HTMLElement} */
 export default function page(ctx) {
   const body = h("div", { class: "stack" }, loading());
+  const network = h("p", { dataset: { testid: "network" } });
   const node = h(
     "div",
     { class: "page quotas" },
@@ -23,6 +31,8 @@ export default function page(ctx) {
       ".",
     ),
     body,
+    h("h2", null, "Network"),
+    network,
   );
   /** @type {ReturnType<typeof quotaTable> | null} */
   let shown = null;
@@ -33,6 +43,22 @@ export default function page(ctx) {
     (/** @type {Api.QuotaUses} */ { quotas }) => {
       if (shown) shown.update(quotas);
       else replace(body, (shown = quotaTable(quotas)));
+    },
+  );
+  live(
+    node,
+    10,
+    () => get(path`/trainshed/v1/projects/${ctx.project}/network`),
+    (/** @type {Api.Network} */ answer) => {
+      replace(
+        network,
+        "Code of this project's jobs and versions reaches ",
+        h("b", null, NETWORKS[answer.network]),
+        answer.default ? ", as the server's setting says. " : ", as an owner has set. ",
+        "Owners change it with ",
+        h("code", null, "trainshed network set"),
+        ".",
+      );
     },
   );
   return node;

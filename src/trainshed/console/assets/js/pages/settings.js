@@ -7,6 +7,12 @@ import { live } from "../live.js";
 import { loading } from "../parts.js";
 import { table } from "../table.js";
 
+const NETWORKS = {
+  own: "It has a network of its own",
+  proxied: "It has a network of its own, from which a proxy alone leads to other machines",
+  machine: "It has the machine's network",
+};
+
 /** @param {import("../routes.js").Context} ctx @returns {HTMLElement} */
 export default function page(ctx) {
   const body = h("div", null, loading());
@@ -65,9 +71,11 @@ export default function page(ctx) {
     () => get("/trainshed/v1/server"),
     (/** @type {Api.Server} */ server) => {
       const reason = server.sandboxReason ? `: ${server.sandboxReason}` : "";
+      const because = server.networkReason ? ` (${server.networkReason})` : "";
       const why = server.limitsReason ? `: ${server.limitsReason}` : "";
       sandbox.textContent =
         `The sandbox around user code has the level ${server.sandbox}${reason}. ` +
+        `${NETWORKS[server.network]}${because}. ` +
         `Its limits have the level ${server.limits}${why}.`;
     },
   );
