@@ -84,7 +84,10 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 #: Parts and modules that read the environment: there it is the interface, or it is passed on to a program.
-ENVIRONMENT = {"config", "node", "node/crashpoints", "engines/ray/bridge", "testing", "serving/container/container.py"}
+ENVIRONMENT = {
+    *("config", "node", "node/crashpoints", "engines/ray/bridge", "testing"),
+    *("serving/container/container.py", "serving/loaders/mlflow.py"),
+}
 
 MODULES = sorted(ROOT.rglob("*.py"))
 

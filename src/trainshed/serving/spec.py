@@ -15,7 +15,7 @@ F32, BF16 = "f32", "bf16"  #: values of `precision`
 class ServingSpec:
     """One host of one version. `from_json` rejects unknown fields; missing fields have the defaults below."""
 
-    model_dir: Path  #: the snapshot of the version
+    model_dir: Path  #: the snapshot of the version, or a folder in it
     loader: str = ""  #: a name of `loaders.LOADERS`; empty: detected by the files
     project: str = ""
     model: str = ""
@@ -42,7 +42,7 @@ class ServingSpec:
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         if value.get("format") != 1:
             raise ValueError(f"This host reads specs of format 1, not {value.get('format')!r}.")
-        known = {f.name for f in fields(cls)}
+        known = {f.name for f in fields(cls)} | {"subfolder"}
         if unknown := sorted(set(value) - known - {"format"}):
             raise ValueError(f"The spec has fields that this host does not know: {', '.join(unknown)}.")
         values = {name: item for name, item in value.items() if name != "format"}
@@ -50,7 +50,9 @@ class ServingSpec:
             values["address"] = (str(address[0]), int(address[1]))
             if not values.get("secret"):
                 raise ValueError("A host that others can reach must have a secret, and the spec has none.")
-        return cls(**values | {name: Path(values[name]) for name in ("model_dir", "socket") if name in values})
+        values |= {name: Path(values[name]) for name in ("model_dir", "socket") if name in values}
+        values["model_dir"] /= values.pop("subfolder", "")  # that has the model, of a whole snapshot
+        return cls(**values)
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -14,11 +14,13 @@ from typing import Protocol
 from trainshed.artifacts.staging import Package
 from trainshed.buckets.names import split_uri
 from trainshed.config import Home
+from trainshed.control.deployments.mlflow_folders import read_mlflow_model, requirements_of
 from trainshed.control.deployments.model_files import NO_FILES, ModelFileStore, ModelSnapshot
 from trainshed.control.packages import PackageRequest, resolve_packages, site_name
 from trainshed.control.uri_resolver import UriResolver
 from trainshed.domain.image_registries import ImageRegistries
 from trainshed.domain.models import hosting as rules
+from trainshed.domain.models.mlflow_models import MlflowModel
 from trainshed.domain.models.version import F32, Version
 from trainshed.domain.models.version_container import ServingContainer, aip_environment, container_of, model_folder
 from trainshed.domain.models.version_details import ServedModel, VersionParity
@@ -123,8 +125,9 @@ class VersionProvisioner:
             with_files = replace(version, files=snapshot.digest)
             container = container_of(version)
             if container is None:
-                names = self._loaders(version, snapshot)
-                with self._packages(version) as packages:
+                mlflow = self._mlflow_model(version, snapshot.folder)
+                names = self._loaders(version, snapshot, mlflow)
+                with self._packages(version, snapshot.folder, mlflow) as packages:
                     spec = self.spec(with_files, self._environment(version, packages, context), names[0])
                     spec = self.hosts.prepare(replace(spec, packages=packages))
             else:
@@ -157,12 +160,22 @@ class VersionProvisioner:
         with self.deps.model_files.snapshot(version.project, uri, check=context.check_cancelled) as snapshot:
             yield snapshot
 
-    def _loaders(self, version: Version, snapshot: ModelSnapshot) -> tuple[str, ...]:
-        names = rules.candidate_loaders(
-            snapshot.names,
-            framework=version.framework,
-            prediction_class=str(version.body.get("predictionClass", "")),
-            where=str(version.body["deploymentUri"]),
+    def _mlflow_model(self, version: Version, folder: Path) -> MlflowModel | None:
+        """How the files are served if they are a folder of MLflow. Code of the user's own reads them itself."""
+        if version.body.get("predictionClass") or not folder.name:
+            return None
+        return read_mlflow_model(folder, where=str(version.body.get("deploymentUri", "")))
+
+    def _loaders(self, version: Version, snapshot: ModelSnapshot, mlflow: MlflowModel | None) -> tuple[str, ...]:
+        names = (
+            mlflow.loaders
+            if mlflow is not None
+            else rules.candidate_loaders(
+                snapshot.names,
+                framework=version.framework,
+                prediction_class=str(version.body.get("predictionClass", "")),
+                where=str(version.body["deploymentUri"]),
+            )
         )
         return rules.explainable_loaders(names, version.body.get("explanationConfig", {}))
 
@@ -176,6 +189,8 @@ class VersionProvisioner:
 
     def spec(self, version: Version, environment: tuple[Path, str], loader: str) -> HostSpec:
         """Return the host spec of a version. `environment` is the interpreter and the folder of its packages."""
+        folder = self.deps.model_files.folder(version.project, version.files) if version.files else Path()
+        mlflow = self._mlflow_model(version, folder) if loader != CONTAINER_LOADER else None
         spec = HostSpec(
             project=version.project,
             model=version.model,
@@ -183,6 +198,7 @@ class VersionProvisioner:
             instance=0,
             python=environment[0],
             model_dir=self.deps.model_files.folder(version.project, version.files),
+            subfolder=mlflow.subfolder if mlflow is not None else "",
             loader=loader,
             prediction_class=str(version.body.get("predictionClass", "")),
             site=environment[1],
@@ -225,13 +241,17 @@ class VersionProvisioner:
             raise NotFoundError(f"There is no bucket {bucket} in project {version.project}.")
 
     @contextmanager
-    def _packages(self, version: Version) -> Iterator[tuple[Package, ...]]:
-        """Copy the packages with the user's code. The copies last for the block."""
+    def _packages(self, version: Version, folder: Path, mlflow: MlflowModel | None) -> Iterator[tuple[Package, ...]]:
+        """Copy the packages with the user's code, and make that of what MLflow needs. They last for the block."""
         copies = self.hosts.folder(version.project, version.model, version.id) / "fetched"
         remedy = "Upload it, and create the version again."
         request = PackageRequest(project=version.project, copies=copies, remedy=remedy)
         try:
-            yield resolve_packages(version.body.get("packageUris", ()), self.deps.uri_resolver, request)
+            packages = resolve_packages(version.body.get("packageUris", ()), self.deps.uri_resolver, request)
+            if mlflow is not None:
+                where = str(version.body["deploymentUri"])
+                packages += requirements_of(mlflow, folder, version.runtime, copies, where=where)
+            yield packages
         finally:
             shutil.rmtree(copies, ignore_errors=True)
 

@@ -15,6 +15,7 @@ from trainshed.buckets.backend import BucketBackend
 from trainshed.buckets.glob import glob_objects
 from trainshed.buckets.names import split_uri
 from trainshed.config import Settings
+from trainshed.control.deployments.mlflow_folders import read_mlflow_model
 from trainshed.control.deployments.provisioner import VersionProvisioner
 from trainshed.control.jobs.local_attempt import report_build
 from trainshed.domain.jobs import gang
@@ -140,7 +141,17 @@ class BatchAttemptBuilder:
         deps = self.provisioner.deps
         python = deps.runtimes.ensure(job.runtime, report_build(self.jobs, job))
         with deps.model_files.snapshot(job.project, prediction.uri, check=lambda: None) as files:
-            loader = rules.candidate_loaders(files.names, framework="", prediction_class="", where=prediction.uri)[-1]
+            mlflow = read_mlflow_model(files.folder, where=prediction.uri)
+            if mlflow is not None and mlflow.needs_mlflow:
+                raise FailedPreconditionError(
+                    f"The model of MLflow in {prediction.uri} needs packages of its own. Create a version of it, and "
+                    f"name the version in place of the folder."
+                )
+            names = (
+                rules.candidate_loaders(files.names, framework="", prediction_class="", where=prediction.uri)
+                if mlflow is None
+                else mlflow.loaders
+            )
             _hard_link(files.folder, model_dir)
         return HostSpec(
             project=job.project,
@@ -149,7 +160,8 @@ class BatchAttemptBuilder:
             instance=0,
             python=python,
             model_dir=model_dir,
-            loader=loader,
+            subfolder=mlflow.subfolder if mlflow is not None else "",
+            loader=names[-1],
             threads=1,
             body_limit=self.provisioner.resources.body_limit,
         )

@@ -36,6 +36,7 @@ class HostSpec:
     instance: int
     python: Path  #: the runtime's interpreter
     model_dir: Path
+    subfolder: str = ""  #: of `model_dir` that has the model; empty: itself
     loader: str
     prediction_class: str = ""
     site: str = ""  #: folder of the version's own installed packages
@@ -67,6 +68,7 @@ def render(spec: HostSpec, socket_path: Path | None, container: Mapping[str, Any
         "instance": spec.instance,
         "socket": str(socket_path or ""),
         "model_dir": str(spec.model_dir),
+        "subfolder": spec.subfolder,
         "loader": spec.loader,
         "prediction_class": spec.prediction_class,
         "site": spec.site,

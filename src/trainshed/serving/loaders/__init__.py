@@ -23,6 +23,7 @@ LOADERS = (
     "lightgbm",
     "catboost",
     "pytorch",
+    "mlflow",
     "custom",
 )
 
