@@ -70,6 +70,7 @@ bench: $(ENV_DEV)
 	$(BIN)/python bench/training.py
 	$(BIN)/python bench/serving.py
 	$(BIN)/python bench/serving_models.py
+	$(BIN)/python bench/protocols.py
 	$(BIN)/python bench/batch.py
 	$(BIN)/python bench/console.py
 	$(BIN)/python bench/ray.py

@@ -15,6 +15,8 @@ local file = io.open(os.getenv("BENCH_BODY"), "rb")
 wrk.body = file:read("*a")
 file:close()
 wrk.headers["content-type"] = "application/json"
+local length = os.getenv("BENCH_JSON_LENGTH")
+if length ~= "" then wrk.headers["inference-header-content-length"] = length end
 if os.getenv("BENCH_TOKEN") ~= "" then wrk.headers["authorization"] = "Bearer " .. os.getenv("BENCH_TOKEN") end
 function done(summary, latency, requests)
   local bad = 0
@@ -40,15 +42,23 @@ def ask_for_wrk() -> None:
         raise SystemExit("This bench needs wrk. Install it with: apt-get install wrk")
 
 
-def drive(url: str, body: bytes, *, concurrency: int, seconds: float, token: str = "") -> Load:
-    """Send `body` repeatedly over several connections. Raises `RuntimeError` if a response was bad."""
+def drive(url: str, body: bytes, *, concurrency: int, seconds: float, token: str = "", json_length: int = 0) -> Load:
+    """Send `body` repeatedly over several connections. Raises `RuntimeError` if a response was bad.
+
+    `json_length` is that of the JSON before binary tensors; 0 if there are none.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         script, content = Path(scratch) / "post.lua", Path(scratch) / "body"
         script.write_text(_SCRIPT)
         content.write_bytes(body)
         done = subprocess.run(
             ["wrk", "-t1", f"-c{concurrency}", f"-d{seconds:g}s", "--timeout", "20s", "-s", str(script), url],
-            env={"PATH": "/usr/bin:/bin", "BENCH_BODY": str(content), "BENCH_TOKEN": token},
+            env={
+                "PATH": "/usr/bin:/bin",
+                "BENCH_BODY": str(content),
+                "BENCH_TOKEN": token,
+                "BENCH_JSON_LENGTH": str(json_length or ""),
+            },
             stdout=subprocess.PIPE,
             text=True,
             check=True,
