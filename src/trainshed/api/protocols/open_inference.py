@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,13 +14,24 @@ from trainshed.api.http.predictions import json_prediction, remember, send_predi
 from trainshed.api.http.request import project, services
 from trainshed.api.http.responses import json_response
 from trainshed.api.protocols.routes import available_route, protocol_route, version_route
+from trainshed.errors import UnimplementedError
 from trainshed.gateway.gateway import Answer, FrameKind, unpack_infer
 from trainshed.gateway.protocols import open_inference as words
-from trainshed.gateway.routes import PredictTarget
+from trainshed.gateway.routes import ModelRoute, PredictTarget
 
 _SERVER = "/v1/projects/{project}/v2"
 _MODEL = f"{_SERVER}/models/{{model}}"
 _VERSION = f"{_MODEL}/versions/{{version}}"
+#: extensions of Triton that its client asks for
+_UNSERVED = (
+    ("POST", "repository/index"),
+    ("POST", "repository/models/{model}/load"),
+    ("POST", "repository/models/{model}/unload"),
+    ("GET", "systemsharedmemory/status"),
+    ("GET", "cudasharedmemory/status"),
+    ("GET", "trace/setting"),
+    ("GET", "logging"),
+)
 
 
 async def server_metadata(request: Request) -> Response:
@@ -33,12 +47,26 @@ async def ready(request: Request) -> Response:
 
 
 async def model_metadata(request: Request) -> Response:
+    return json_response(words.model_metadata(*await _signatures(request)))
+
+
+async def model_config(request: Request) -> Response:
+    return json_response(words.model_config(*await _signatures(request)))
+
+
+async def _signatures(request: Request) -> tuple[ModelRoute, Mapping[str, Any]]:
+    """The model of a request, and the signatures of the version."""
     route = version_route(request)
     model = services(request).predictions.model(route.project, route.model)
-    signatures = await run_in_threadpool(
-        services(request).versions.signatures, route.project, route.model, route.version
+    found = await run_in_threadpool(services(request).versions.signatures, route.project, route.model, route.version)
+    return model, found
+
+
+async def unserved(request: Request) -> Response:
+    raise UnimplementedError(
+        "This server has no statistics, repository, shared memory, trace or log settings of Triton. Its metrics are at "
+        "/metrics, and versions are created by the API of Trainshed."
     )
-    return json_response(words.model_metadata(model, signatures))
 
 
 async def model_ready(request: Request) -> Response:
@@ -73,8 +101,11 @@ ROUTES = (
         for path in (_MODEL, _VERSION)
         for method, rest, handler in (
             ("GET", "", model_metadata),
+            ("GET", "/config", model_config),
             ("GET", "/ready", model_ready),
+            ("GET", "/stats", unserved),
             ("POST", "/infer", infer),
         )
     ),
+    *(protocol_route(method, f"{_SERVER}/{path}", unserved) for method, path in _UNSERVED),
 )

@@ -62,6 +62,23 @@ def model_metadata(model: ModelRoute, signatures: Mapping[str, Any]) -> dict[str
     }
 
 
+def model_config(model: ModelRoute, signatures: Mapping[str, Any]) -> dict[str, Any]:
+    """The same as Triton's model configuration. The first dimension is among `dims`, so `max_batch_size` is 0."""
+    metadata = model_metadata(model, signatures)
+    return {
+        "name": model.model,
+        "platform": metadata["platform"],
+        "max_batch_size": 0,
+        "input": [_config(tensor) for tensor in metadata["inputs"]],
+        "output": [_config(tensor) for tensor in metadata["outputs"]],
+    }
+
+
+def _config(tensor: Mapping[str, Any]) -> dict[str, Any]:
+    datatype = "STRING" if tensor["datatype"] == "BYTES" else tensor["datatype"]
+    return {"name": tensor["name"], "data_type": f"TYPE_{datatype}", "dims": tensor["shape"]}
+
+
 def _tensors(tensors: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {
