@@ -106,6 +106,14 @@ CATALOGUE: Mapping[str, Runtime] = {
             warm=_WARM_TORCH,
         ),
         Runtime(
+            name="jax",
+            python="3.11",
+            summary="JAX 0.10 for CPU, TensorBoard, pandas, scikit-learn",
+            unpacked_mb=889,
+            pins=_lock("jax"),
+            warm=("jax", "jax.numpy"),
+        ),
+        Runtime(
             name="python", python="3.11", summary="Python alone: no framework", unpacked_mb=6, pins=_lock("python")
         ),
     )

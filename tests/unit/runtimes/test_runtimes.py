@@ -99,7 +99,7 @@ def test_newer_than_all_and_nonsense_list_what_there_is(asked: str) -> None:
     assert caught.value.field == "training_input.runtime_version"
     offer = (
         "2.21 (Python 3.11), 2.15 (Python 3.11), 1.15 (Python 3.7), torch (Python 3.11), torch-cuda (Python 3.11), "
-        "python (Python 3.11)."
+        "jax (Python 3.11), python (Python 3.11)."
     )
     assert f"The runtimes are: {offer}" in str(caught.value)
 
