@@ -86,6 +86,27 @@ while time.time() < until and not (name.startswith("master") and os.path.exists(
     time.sleep(0.01)
 """.replace("BUCKET", BUCKET)
 
+#: Reports its parameter as hypertune does, more often than hypertune keeps reports.
+REPORTS = """
+import json, os, sys, time
+x, path = sys.argv[sys.argv.index("--x") + 1], os.environ["CLOUD_ML_HP_METRIC_FILE"]
+os.makedirs(os.path.dirname(path), exist_ok=True)
+lines = []
+for step in range(1, 121):
+    lines.append(json.dumps({"timestamp": time.time(), "global_step": str(step), "score": x}) + "\\n")
+    with open(path, "w") as out:
+        out.writelines(lines[-100:])
+    if step == 60:
+        time.sleep(2.5)  # so that the first ones are read before they are dropped
+"""
+SEARCH = {
+    "hyperparameterMetricTag": "score",
+    "algorithm": "GRID_SEARCH",
+    "maxTrials": 2,
+    "maxParallelTrials": 2,
+    "params": [{"parameterName": "x", "type": "DISCRETE", "discreteValues": [1, 2]}],
+}
+
 
 @dataclass(frozen=True)
 class Containers:
@@ -190,6 +211,17 @@ def test_an_image_runs_its_own_command_by_tag_and_by_digest(jobs: Containers, tm
     assert "the image says ['--x', '1']" in jobs.lines("own_args")
     pinned = f"Running the image {jobs.runner.pinned('trainshed-tests/own')}"
     assert any(line.startswith(pinned) for line in jobs.lines("own_args"))
+
+
+def test_trials_report_from_their_containers(jobs: Containers) -> None:
+    image = {"imageUri": jobs.runner.base(), "containerCommand": ["python3", "-c"], "containerArgs": [REPORTS]}
+    jobs.submit("search", masterConfig=image, scaleTier="CUSTOM", masterType="n1-highcpu-1", hyperparameters=SEARCH)
+    trials = jobs.wait("search", "SUCCEEDED")["trainingOutput"]["trials"]
+    assert [(trial["trialId"], trial["finalMetric"]) for trial in trials] == [
+        (number, {"trainingStep": "120", "objectiveValue": float(number)}) for number in ("2", "1")
+    ]
+    curves = jobs.server.call("GET", f"/trainshed/v1/projects/{PROJECT}/jobs/search/search")["curves"]
+    assert [list(map(int, curve["x"])) for curve in curves] == [list(range(1, 121))] * 2
 
 
 def test_a_failure_names_the_replica_and_shows_its_last_words(jobs: Containers) -> None:

@@ -52,7 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "control": {
         *("store", "buckets", "runtimes", "engines", "attempts", "artifacts", "gateway", "config", "proxy"),
         "background",
-        "node",  # its free ports
+        "node",  # its free ports, the names of the files in which trials report
     },
     "api": {"connections", "services", "gateway", "console"},
     "console": set(),  # files, and nothing that could know what they show

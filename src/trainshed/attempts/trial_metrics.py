@@ -6,22 +6,16 @@ Trainers write these files, and may write anything. The limits of `event_files` 
 from __future__ import annotations
 
 import math
-import os
 import re
-import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import orjson
-
-from trainshed.attempts.event_files import EventFiles, EventFolder, Scalar, open_below
+from trainshed.attempts.event_files import EventFiles, EventFolder, Scalar
+from trainshed.attempts.metric_reports import Report, ReportCopy, last_reports
 from trainshed.domain.tuning.trial import MAX_TAGS, TrialMeasurement, TrialOutcome, thinned
 
-HYPERTUNE_FOLDER = "hypertune"  #: in an attempt's working folder, with a folder for each replica
-HYPERTUNE_FILE = "output.metrics"
 HYPERTUNE = "hypertune"  #: the source of values that were reported with it
 _HYPERTUNE_KEYS = frozenset({"checkpoint_path", "global_step", "timestamp", "trial"})
-_HYPERTUNE_MAX_BYTES = 256 * 1024  #: it keeps the last 100 reports
 _MAX_VALUES = 20_000  #: of one source; beyond it every second one is dropped
 _EVALUATION = re.compile(r"(?:eval|valid|test)")
 
@@ -47,6 +41,7 @@ class TrialMetrics:
         self._files = EventFiles(since_us=since_us)
         self._sources: dict[tuple[str, ...], _Source] = {}  # by folder
         self._reports = _Source()
+        self._copy = ReportCopy()
         self._tags: dict[str, None] = {}
 
     @property
@@ -54,13 +49,12 @@ class TrialMetrics:
         """Whether the last `update` read all event files to their ends."""
         return self._files.complete
 
-    def update(self, folders: Iterable[EventFolder], report_files: Iterable[EventFolder]) -> None:
-        """Read what is new. `report_files` are the folders of hypertune's files."""
+    def update(self, folders: Iterable[EventFolder], attempt: EventFolder, report_files: Iterable[EventFolder]) -> None:
+        """Read what is new. `attempt` has the copy of all reports, `report_files` are folders of hypertune's files."""
         for scalar in self._files.read_new(folders):
             self._add_scalar(scalar)
-        for folder in report_files:
-            for report in _reports(folder):
-                self._add_report(report)
+        for report in (*self._copy.new_reports(attempt), *last_reports(report_files)):
+            self._add_report(report)
 
     def outcome(self) -> TrialOutcome:
         """What the trial has reported so far."""
@@ -89,7 +83,7 @@ class TrialMetrics:
         elif len(self._tags) < MAX_TAGS:
             self._tags[scalar.tag] = None
 
-    def _add_report(self, report: dict[str, object]) -> None:
+    def _add_report(self, report: Report) -> None:
         for tag in report.keys() - _HYPERTUNE_KEYS:
             try:
                 time_us, step = int(float(str(report["timestamp"])) * 1e6), int(str(report["global_step"]))
@@ -104,19 +98,3 @@ class TrialMetrics:
 
 def _is_evaluation(folder: tuple[str, ...]) -> bool:
     return any(_EVALUATION.match(part.lower()) for part in folder)
-
-
-def _reports(folder: EventFolder) -> list[dict[str, object]]:
-    """The reports in hypertune's file. It is truncated and written anew at each report, so it may be cut off."""
-    with open_below(folder, HYPERTUNE_FILE) as fd:
-        regular = fd is not None and stat.S_ISREG(os.fstat(fd).st_mode)
-        data = os.pread(fd, _HYPERTUNE_MAX_BYTES, 0) if fd is not None and regular else b""
-    reports = []
-    for line in data.splitlines():
-        try:
-            report = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            continue  # cut off: it is read again
-        if isinstance(report, dict):
-            reports.append(report)
-    return reports

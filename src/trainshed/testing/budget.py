@@ -56,7 +56,12 @@ def _verdict(folder: str, seconds: float) -> str:
 #: The longest files come first, so that all processes end at about the same time.
 FOLDERS = ("tests/e2e", "tests/faults", "tests/browser", "tests/contract", "tests/wire", "tests/unit")
 #: These share a cluster, which takes long to start. The one that loses nodes comes last.
-RAY_FILES = ("tests/e2e/test_ray_jobs.py", "tests/e2e/test_ray_hosts.py", "tests/e2e/test_bridge.py")
+RAY_FILES = (
+    "tests/e2e/test_ray_jobs.py",
+    "tests/e2e/test_ray_hosts.py",
+    "tests/e2e/test_ray_tuning.py",
+    "tests/e2e/test_bridge.py",
+)
 
 
 def order(file: str) -> tuple[int, int]:

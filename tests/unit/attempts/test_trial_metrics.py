@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from trainshed.attempts.event_files import EventFolder
-from trainshed.attempts.trial_metrics import HYPERTUNE_FILE, TrialMetrics
+from trainshed.attempts.trial_metrics import TrialMetrics
 from trainshed.domain.tuning.trial import MAX_MEASUREMENTS, TrialOutcome
+from trainshed.node.process.metric_reports import HYPERTUNE_FILE, REPORTS_FILE, append_reports
 from trainshed.testing.workloads.event_files import write_events
 
 TAG = "epoch_accuracy"
@@ -24,7 +25,7 @@ def report(value: object, step: int, time: float, tag: str = TAG) -> str:
 
 def read(folder: Path, tag: str = TAG) -> TrialOutcome:
     metrics = TrialMetrics(tag, since_us=0)
-    metrics.update([EventFolder(folder, ())], [EventFolder(folder, ("reports",))])
+    metrics.update([EventFolder(folder, ())], EventFolder(folder, ()), [EventFolder(folder, ("reports",))])
     return metrics.outcome()
 
 
@@ -48,11 +49,11 @@ class TestHypertune:
         path = write_reports(tmp_path, report(0.1, 1, 1.0), report(0.2, 2, 2.0))
         metrics = TrialMetrics(TAG, since_us=0)
         folders = [EventFolder(tmp_path, ("reports",))]
-        metrics.update([], folders)
+        metrics.update([], EventFolder(tmp_path, ()), folders)
         path.write_text("")
-        metrics.update([], folders)
+        metrics.update([], EventFolder(tmp_path, ()), folders)
         path.write_text(report(0.3, 3, 3.0) + "\n" + report(0.4, 4, 4.0)[:20])
-        metrics.update([], folders)
+        metrics.update([], EventFolder(tmp_path, ()), folders)
         assert [each.step for each in metrics.outcome().measurements] == [1, 2, 3]
 
     @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
@@ -123,3 +124,26 @@ class TestEventFiles:
         assert len(outcome.measurements) == MAX_MEASUREMENTS
         assert outcome.final is not None
         assert outcome.final.step == 999
+
+
+class TestCopy:
+    """The copy of all reports, which is there when hypertune's own file is gone or on a node."""
+
+    def test_reports_of_the_copy_and_of_the_file_are_one_curve(self, tmp_path: Path) -> None:
+        append_reports(
+            str(tmp_path / REPORTS_FILE), "".join(report(step, step, step) + "\n" for step in range(5)).encode()
+        )
+        write_reports(tmp_path, *(report(step, step, step) for step in range(3, 8)))
+        assert [each.step for each in read(tmp_path).measurements] == list(range(8))
+
+    def test_it_is_read_as_it_grows_and_when_it_was_thinned_out(self, tmp_path: Path) -> None:
+        path, metrics = tmp_path / REPORTS_FILE, TrialMetrics(TAG, since_us=0)
+        for step in range(1, 4):
+            append_reports(str(path), (report(step, step, step) + "\n").encode())
+            metrics.update([], EventFolder(tmp_path, ()), [])
+            assert [each.step for each in metrics.outcome().measurements] == list(range(1, step + 1))
+        thinned = tmp_path / "thinned"
+        thinned.write_text(report(3, 3, 3.0) + "\n" + report(9, 9, 9.0) + "\n" + report(10, 10, 10.0)[:9])
+        thinned.rename(path)
+        metrics.update([], EventFolder(tmp_path, ()), [])
+        assert [each.step for each in metrics.outcome().measurements] == [1, 2, 3, 9]

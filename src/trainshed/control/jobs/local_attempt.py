@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from trainshed.attempts.trial_metrics import HYPERTUNE_FILE, HYPERTUNE_FOLDER
 from trainshed.config import Home, Settings
 from trainshed.control.packages import FETCHED_FOLDER, PackageRequest, resolve_packages, site_name
 from trainshed.control.uri_resolver import UriResolver
@@ -21,6 +20,7 @@ from trainshed.domain.times import now_us
 from trainshed.domain.uris import resolve_uris
 from trainshed.engines.base import AttemptSpec, ContainerSettings, GangRequest, Mount, Replica, ReplicaContainer
 from trainshed.errors import FailedPreconditionError, UnavailableError
+from trainshed.node.process.metric_reports import HYPERTUNE_FILE, HYPERTUNE_FOLDER, METRIC_FILE_VARIABLE
 from trainshed.node.process.ports import free_ports
 from trainshed.runtimes.catalogue import CATALOGUE
 from trainshed.runtimes.environments import Runtimes
@@ -29,7 +29,6 @@ from trainshed.store.jobs import JobStore
 _PROGRESS_STEP = 0.1  #: fraction of a runtime's build between two events of the job
 CONTAINER_BUCKETS_FOLDER = Path("/gcs")  #: where a container sees the buckets
 CONTAINER_HYPERTUNE_FOLDER = Path("/var/hypertune")  #: where a container of a trial reports metrics
-METRIC_FILE = "CLOUD_ML_HP_METRIC_FILE"
 _RESUBMIT = "Submit the job again to upload it anew."
 
 
@@ -167,7 +166,7 @@ class LocalAttemptBuilder:
         folder = self.folder(job) / "work" / HYPERTUNE_FOLDER
         if job.training.containers:
             folder = CONTAINER_HYPERTUNE_FOLDER
-        return {METRIC_FILE: str(folder / replica / HYPERTUNE_FILE)}
+        return {METRIC_FILE_VARIABLE: str(folder / replica / HYPERTUNE_FILE)}
 
 
 def replica_container(

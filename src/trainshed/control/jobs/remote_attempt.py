@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainshed.attempts.trial_metrics import HYPERTUNE_FILE, HYPERTUNE_FOLDER
 from trainshed.config import Home, Settings
 from trainshed.control.jobs.credentials import RemoteCredentials
-from trainshed.control.jobs.local_attempt import CONTAINER_BUCKETS_FOLDER, METRIC_FILE, replica_container
+from trainshed.control.jobs.local_attempt import (
+    CONTAINER_BUCKETS_FOLDER,
+    CONTAINER_HYPERTUNE_FOLDER,
+    replica_container,
+)
 from trainshed.control.packages import FETCHED_FOLDER, PackageRequest, resolve_packages
 from trainshed.control.uri_resolver import UriResolver
 from trainshed.domain.capacity.machine_types import MachineTypes
@@ -22,8 +25,10 @@ from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.uris import resolve_uris
 from trainshed.engines.base import AttemptSpec, ContainerSettings, Mount, RemoteSpec, Replica
+from trainshed.node.process.metric_reports import HYPERTUNE_FILE, HYPERTUNE_FOLDER, METRIC_FILE_VARIABLE
 from trainshed.runtimes.catalogue import CATALOGUE, Runtime
 
+_NODE_REPORTS = Path("@node@/work") / HYPERTUNE_FOLDER  #: in the workspace of a replica
 _RESUBMIT = "Submit the job again to upload it anew."
 
 
@@ -64,7 +69,7 @@ class RemoteAttemptBuilder:
             hang_timeout_s=self.settings.hang_timeout_s,
             hang_restart=self.settings.hang_restart,
             warm=False,
-            containers=self._containers(job.project) if training.containers else None,
+            containers=self._containers(job) if training.containers else None,
         )
         attempt = self.credentials.inject(spec)
         shutil.rmtree(request.copies, ignore_errors=True)  # they are staged
@@ -91,8 +96,7 @@ class RemoteAttemptBuilder:
                 env={
                     **gangs.replica_environment(job, training, replica, addresses),
                     "OMP_NUM_THREADS": str(self._threads(types[replica.name])),
-                    # in its working folder: trials on one node must not share a file
-                    **({METRIC_FILE: f"{HYPERTUNE_FOLDER}/{HYPERTUNE_FILE}"} if job.trial else {}),
+                    **_metric_file(job),
                 },
                 machine=types[replica.name],
                 container=replica_container(training, replica.type, self.machines, registries),
@@ -101,21 +105,32 @@ class RemoteAttemptBuilder:
             for replica in gang
         )
 
-    def _containers(self, project: str) -> ContainerSettings:
-        """Mount the project's current buckets, if nodes see the buckets in a folder."""
-        root, names = self.settings.node_buckets, self.buckets(project)
-        mounts = (
-            Mount(source=Path(root) / name, target=CONTAINER_BUCKETS_FOLDER / name, read_only=False) for name in names
-        )
+    def _containers(self, job: Job) -> ContainerSettings:
+        """Mount the project's current buckets, if nodes see the buckets in a folder, and where a trial reports."""
+        root, names = self.settings.node_buckets, self.buckets(job.project)
+        mounts = [
+            Mount(source=Path(root) / name, target=CONTAINER_BUCKETS_FOLDER / name, read_only=False)
+            for name in (names if root else ())
+        ]
+        if job.trial:
+            mounts.append(Mount(source=_NODE_REPORTS, target=CONTAINER_HYPERTUNE_FOLDER, read_only=False))
         return ContainerSettings(
             tool=self.settings.container_tool,
             read_only=self.settings.container_read_only,
-            mounts=tuple(mounts) if root else (),
+            mounts=tuple(mounts),
         )
 
     def _threads(self, machine_type: str) -> int:
         """Return the number of whole cores, at least one."""
         return max(1, int(self.shares.bundle(machine_type, self.machines).get(CPU, 1)))
+
+
+def _metric_file(job: Job) -> dict[str, str]:
+    """Return where a replica of a trial reports metrics with hypertune: in its own workspace, on any node."""
+    if not job.trial:
+        return {}
+    folder = CONTAINER_HYPERTUNE_FOLDER if job.training.containers else _NODE_REPORTS
+    return {METRIC_FILE_VARIABLE: str(folder / HYPERTUNE_FILE)}
 
 
 def runtime_recipe(runtime: Runtime) -> dict[str, object]:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from trainshed.attempts.event_files import EventFolder
-from trainshed.attempts.trial_metrics import HYPERTUNE_FOLDER, TrialMetrics
+from trainshed.attempts.trial_metrics import TrialMetrics
 from trainshed.domain.jobs.gang import gang
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.tuning.trial import TrialOutcome
+from trainshed.node.process.metric_reports import HYPERTUNE_FOLDER
 
 READ_INTERVAL_S = 0.5  #: between two reads of a trial that runs; hypertune keeps 100 reports
 MAX_FINAL_READS = 64  #: of a trial that has ended, 2 MiB each
@@ -78,12 +79,11 @@ class TrialReader:
 
     def _read(self, job: Job, tag: str) -> TrialMetrics:
         metrics = self._metrics.setdefault(_key(job), TrialMetrics(tag, since_us=job.started_us or job.created_us))
-        metrics.update(self._event_folders(job), self._report_folders(job))
+        attempt = EventFolder(self._jobs, (job.project, job.id, str(job.attempt)))
+        work = (*attempt.parts, "work", HYPERTUNE_FOLDER)
+        reports = (EventFolder(self._jobs, (*work, replica.name)) for replica in gang(job.workload))
+        metrics.update(self._event_folders(job), attempt, reports)
         return metrics
-
-    def _report_folders(self, job: Job) -> Iterable[EventFolder]:
-        work = (job.project, job.id, str(job.attempt), "work", HYPERTUNE_FOLDER)
-        return (EventFolder(self._jobs, (*work, replica.name)) for replica in gang(job.workload))
 
 
 def _key(job: Job) -> AttemptKey:

@@ -24,6 +24,7 @@ from .. import failure
 from ..process import spawn, tree
 from ..process.environment import inherited_environment
 from ..process.exit_status import ExitStatus
+from ..process.metric_reports import HYPERTUNE_FOLDER, METRIC_FILE_VARIABLE, ReportReader
 from ..process.ports import reserve_known_port, reserve_port
 from ..process.sampler import SAMPLE_INTERVAL_S, ProcessSampler, oom_kills
 from ..process.tree import signal_pipe
@@ -43,6 +44,7 @@ _CHUNK_BYTES = 1 << 16
 _DRAIN_MAX_BYTES = 64 << 20
 _PENDING_MAX_BYTES = 4 << 20  #: bytes that wait for disk space before the replica is paused
 _POLL_INTERVAL_S = 0.02
+_REPORT_INTERVAL_S = 0.5  #: between two looks for reports of a trial's metric
 
 
 def run_agent(folder: str) -> int:
@@ -139,7 +141,8 @@ class Agent:
         self._child = 0
         self._on_child_exit: Callable[[ExitStatus], None] = self._on_prepared  # called when the child exits
         self._port: Optional[socket.socket] = None  # held until the replica binds it
-        self._sample_at = float("inf")
+        self._sample_at = self._report_at = float("inf")
+        self._reports = ReportReader(os.path.join(folder, "work"), HYPERTUNE_FOLDER)
         self._oom_kills = oom_kills()
         self._exit_status: Optional[ExitStatus] = None
         self._failure: dict[str, Any] = {}  # what is known of it here, as in `failure.py`
@@ -156,6 +159,7 @@ class Agent:
         if not self._running:
             return 1
         self._drain()
+        self._send_reports()
         assert self._exit_status is not None
         failed = dict(self._failure, memory_peak_bytes=self._sampler.peaks.get(self._spec["replica"]))
         status = self._exit_status
@@ -167,7 +171,8 @@ class Agent:
     # -- the loop
 
     def _run_once(self, timeout_s: float = 3600.0) -> None:
-        wait_s = min(max(0.0, self._sample_at - time.monotonic()), timeout_s, 0.2 if self._paused else timeout_s)
+        due_s = min(self._sample_at, self._report_at) - time.monotonic()
+        wait_s = min(max(0.0, due_s), timeout_s, 0.2 if self._paused else timeout_s)
         for key, _ in self._selector.select(wait_s):
             if self._selector.get_map().get(key.fd) is key:  # else an earlier callback closed it
                 key.data()
@@ -177,6 +182,15 @@ class Agent:
             lines = self._sampler.lines({self._spec["replica"]: self._child}, time.monotonic())
             if lines:
                 self._stream.append(streams.SAMPLE, lines.encode())
+        if time.monotonic() >= self._report_at and self._child:
+            self._report_at = time.monotonic() + _REPORT_INTERVAL_S
+            self._send_reports()
+
+    def _send_reports(self) -> None:
+        """Send what a trial has reported since. Nothing is read of other jobs."""
+        lines = self._reports.new_lines() if METRIC_FILE_VARIABLE in self._spec["env"] else b""
+        if lines:
+            self._stream.append(streams.REPORT, lines)
 
     def _pause(self, full: bool) -> None:
         """Leave the child's output in its pipes while the disk is full."""
@@ -326,6 +340,10 @@ class Agent:
             )
         work = os.path.join(self._folder, "work")
         os.makedirs(work, mode=0o700, exist_ok=True)
+        if METRIC_FILE_VARIABLE in self._spec["env"]:
+            self._report_at = time.monotonic() + _REPORT_INTERVAL_S
+            os.makedirs(os.path.join(work, HYPERTUNE_FOLDER), exist_ok=True)
+            os.chmod(os.path.join(work, HYPERTUNE_FOLDER), 0o777)  # noqa: S103 - an image's user may be any
         assert self._port is not None
         self._port.close()
         self._port = None

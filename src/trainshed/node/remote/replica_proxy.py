@@ -25,6 +25,7 @@ import time
 from ..failure import remove_failure, write_failure
 from ..files import write_file
 from ..process.exit_status import NODE_LOST, STARTED
+from ..process.metric_reports import REPORTS_FILE, append_reports
 from ..process.tree import signal_pipe
 from . import streams
 
@@ -205,6 +206,8 @@ class ReplicaProxy:
             _write(2, payload)
         elif kind == streams.SAMPLE:
             _append(self._samples, payload, alone=self._is_host)
+        elif kind == streams.REPORT:
+            append_reports(os.path.join(self._folder, REPORTS_FILE), payload)
         elif kind == streams.ADDRESS:
             self._on_address(json.loads(payload.decode()))
         elif kind == streams.STARTED:

@@ -20,6 +20,7 @@ SAMPLE = 3  #: lines for samples.jsonl
 ADDRESS = 4  #: JSON: `host` and `port` that the replica will listen on
 STARTED = 5  #: the replica runs; it has the addresses of the gang
 EXIT = 6  #: JSON: `code` or `signal`, the other one null. The last frame
+REPORT = 7  #: lines for reports.jsonl
 
 SEGMENT_BYTES = 16 << 20  #: of one file
 READ_MAX_BYTES = 1 << 20  #: of one read
@@ -126,7 +127,7 @@ class StreamDecoder:
         if len(self._buffer) < _HEADER.size:
             return None
         kind, length = _HEADER.unpack_from(self._buffer)
-        if not OUT <= kind <= EXIT or length > FRAME_MAX_BYTES:
+        if not OUT <= kind <= REPORT or length > FRAME_MAX_BYTES:
             raise ValueError("the stream of a replica holds no frame at byte %d" % self.offset)
         end = _HEADER.size + length
         if len(self._buffer) < end:

@@ -18,6 +18,7 @@ from ..files import remove_folder
 from ..journal import Journal
 from ..process import environment, mark, spawn, tree
 from ..process.exit_status import STARTED, ExitStatus
+from ..process.metric_reports import ReportCopies
 from ..process.sampler import SAMPLE_INTERVAL_S, SampleWriter
 from . import restart_policy, step_tracker
 from .child import Child
@@ -61,6 +62,7 @@ class Supervisor:
         }
         self._samples = os.path.join(folder, "samples.jsonl")
         self._sampler = SampleWriter(self._samples, inside=bool(spec.get("containers")))
+        self._reports = ReportCopies(folder, spec)
         self._hangs: Optional[HangWatch] = None  # from the first sample on
         self._hung: set[str] = set()  # replicas that were killed because they hung, and have not restarted yet
         self._selector = selectors.DefaultSelector()
@@ -74,8 +76,7 @@ class Supervisor:
         self._gang_due: Optional[RestartCost] = None  # the gang is being stopped for this restart
         self._job_end: Optional[JobEnd] = None
         self._kill_at = self._cancel_at = self._sample_at = self._decide_at = self._gang_at = _NEVER
-        self._control = -1
-        self._commands = b""
+        self._control, self._commands = -1, b""
         self._running = False
 
     def listen(self, control: int, signals: int) -> None:
@@ -123,8 +124,7 @@ class Supervisor:
     def _start_replicas(self) -> None:
         if not self._spec.get("cluster") or self._spec.get("hang_timeout_s"):
             self._sample_at = time.monotonic() + SAMPLE_INTERVAL_S
-        started = self._start_all()
-        if started and not self._spec.get("cluster"):  # else a replica proxy reports the first running replica
+        if self._start_all() and not self._spec.get("cluster"):  # else a replica proxy reports the first one
             self._mark_running()
 
     def _mark_running(self) -> None:
@@ -171,9 +171,8 @@ class Supervisor:
         try:
             process = spawn.spawn(argv, env, os.path.join(self._folder, "work"), target, cell)
         except OSError as exc:
-            self._end(
-                restart_policy.failed(0.0, failure.START_FAILED, "%s can't be started: %s." % (argv[0], exc.strerror))
-            )
+            reason = "%s can't be started: %s." % (argv[0], exc.strerror)
+            self._end(restart_policy.failed(0.0, failure.START_FAILED, reason))
             return False
         if process.note:
             log.say(process.note)
@@ -212,10 +211,10 @@ class Supervisor:
         pids = {child.name: child.first for child in self._children.values() if child.name in self._replicas}
         if not self._spec.get("cluster"):
             self._sampler.sample(pids, now)
+            self._reports.copy()
         if not self._spec.get("hang_timeout_s"):
             return
-        if self._hangs is None:
-            self._hangs = self._watch_hangs()
+        self._hangs = self._hangs or self._watch_hangs()
         if self._job_end is None and self._gang_due is None:
             children = {
                 child.name: (child.first, child.output_s, self._steps.last({child.name}))
@@ -286,6 +285,7 @@ class Supervisor:
             return
         self._cells.exited(child.name, exit_status, child.log.tail())
         self._exits[child.name] = exit_status
+        self._reports.copy()
         if self._hangs is not None:
             self._hangs.exited(child.name)
         self._journal.append(events.REPLICA_EXITED, name=child.name, code=exit_status.code, signal=exit_status.signal)
