@@ -5,7 +5,10 @@ What it prints is compared character by character with what its rules make of th
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,6 @@ from typing import Any
 import pytest
 
 from trainshed.testing.clusters.containers import Podman
-from trainshed.testing.processes.gcloud import Gcloud
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.submitter import PACKAGE, Submitter, wheel
 
@@ -118,6 +120,45 @@ trainingInput:
         maxValue: 1.0e-01
         scaleType: UNIT_LOG_SCALE
 """
+
+
+class Gcloud:
+    """Runs `gcloud ai-platform` for one project, with a configuration of its own in `folder`."""
+
+    def __init__(self, server: RunningServer, project: str, folder: Path) -> None:
+        self._folder = folder
+        self._env = {key: value for key, value in os.environ.items() if not key.startswith("CLOUDSDK_")} | {
+            "CLOUDSDK_CONFIG": str(folder / "config"),
+            "CLOUDSDK_API_ENDPOINT_OVERRIDES_ML": f"{server.url}/",
+            "CLOUDSDK_API_ENDPOINT_OVERRIDES_LOGGING": f"{server.url}/",
+            "CLOUDSDK_AI_PLATFORM_REGION": "global",
+            "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(server.home / "token"),
+            "CLOUDSDK_CORE_PROJECT": project,
+            "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
+            "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "true",
+            "CLOUDSDK_CORE_CHECK_GCE_METADATA": "false",
+            "CLOUDSDK_SURVEY_DISABLE_PROMPTS": "true",
+            "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+            "NO_PROXY": "127.0.0.1",
+            "no_proxy": "127.0.0.1",
+        }
+
+    @staticmethod
+    def is_installed() -> bool:
+        return shutil.which("gcloud") is not None
+
+    def __call__(self, *words: str, status: int = 0) -> tuple[str, str]:
+        """Returns the output and the errors of a command that must exit with `status`."""
+        done = subprocess.run(
+            ["gcloud", "ai-platform", *words],
+            env=self._env,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            cwd=self._folder,
+        )
+        assert done.returncode == status, f"{words}: {done.stdout}{done.stderr}"
+        return done.stdout, done.stderr
 
 
 @pytest.fixture(scope="module")

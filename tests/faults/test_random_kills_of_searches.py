@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainshed.testing.reliability.reports import FaultReport, record_report
-from trainshed.testing.reliability.searches import run, run_batch, started
+from trainshed.testing.reliability.searches.kills import run, run_batch, started
 
 SOAK_KILLS = 1000
 QUICK_KILLS = 6

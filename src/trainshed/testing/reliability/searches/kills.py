@@ -26,7 +26,7 @@ from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.reliability.checker import Violation
 from trainshed.testing.reliability.reports import FaultReport, run_rounds
-from trainshed.testing.reliability.search_checks import STEPS, check_search, check_searches, check_suggestions
+from trainshed.testing.reliability.searches.checks import STEPS, check_search, check_searches, check_suggestions
 from trainshed.testing.reliability.stamps import Life, processes_of, read_lives
 from trainshed.testing.workloads.submitter import Submitter
 
@@ -228,7 +228,3 @@ def started(folder: Path) -> RunningServer:
 def main(rounds: int, seed: int, recorded: bool) -> None:
     """Kill processes of searches at random moments. Keeps the state folder if something is wrong."""
     run_rounds("F73", rounds, lambda folder, tell: run(rounds, seed, folder, tell), recorded=recorded)
-
-
-if __name__ == "__main__":
-    main()
