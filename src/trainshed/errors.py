@@ -123,13 +123,19 @@ class ResourceExhaustedError(UnavailableError):
 
 
 class QuotaExceededError(TrainshedError):
-    """A limit that an owner has set forbids the request. To try again helps only when something has ended."""
+    """A limit that an owner has set forbids the request.
 
-    def __init__(self, message: str, *, subject: str, quota: str, limit: int, used: int) -> None:
+    To try again helps after `retry_after_s` seconds. With 0 it helps only when something has ended.
+    """
+
+    def __init__(
+        self, message: str, *, subject: str, quota: str, limit: int, used: int, retry_after_s: int = 0
+    ) -> None:
         self.subject = subject  #: the resource name of whom the limit applies to
         self.quota = quota
         self.limit = limit
         self.used = used
+        self.retry_after_s = retry_after_s
         super().__init__(message)
 
 

@@ -319,3 +319,29 @@ def test_without_the_fast_path_the_route_answers_alike(tmp_path: Path, shed: Run
         assert Caller(slow.url)("POST", url, body=BODY)[0] == 401
     finally:
         slow.stop()
+
+
+def test_beyond_the_limit_of_a_second_predictions_are_refused_on_both_paths(tmp_path: Path, host: FakeHost) -> None:
+    for fast in (True, False):
+        shed = RunningGateway(tmp_path / str(fast), fast_path=fast).start()
+        try:
+            shed.publish("digits", host.address, project=PROJECT)
+            call = Caller(shed.url)
+            quota = {"name": "requests-per-second", "project": PROJECT, "value": 3}
+            predict = f"/v1/{NAME}:predict"
+            assert call("POST", predict, token=shed.token, body=BODY)[0] == 200
+            assert call("POST", "/trainshed/v1/quotas:set", token=shed.token, body=quota)[0] == 200
+            answers = [call("POST", predict, token=shed.token, body=BODY) for _ in range(40)]
+            refused = [body["error"] for status, body in answers if status == 429]
+            assert {status for status, _ in answers} == {200, 429}
+            assert "3 of 3 predictions a second are in use (requests-per-second)" in refused[0]["message"]
+            assert [each["@type"].rpartition(".")[2] for each in refused[0]["details"]] == [
+                *("QuotaFailure", "ErrorInfo", "RetryInfo"),
+            ]
+            _, page = call("GET", f"/trainshed/v1/projects/{PROJECT}/quotas", token=shed.token)
+            assert [(each["name"], each["value"]) for each in page["quotas"]] == [("requests-per-second", 3)]
+            assert call("POST", "/trainshed/v1/quotas:set", token=shed.token, body=quota | {"value": 0})[0] == 200
+            status, headers, body = sent(shed, predict, {}, json.dumps(BODY).encode(), token=shed.token)
+            assert (status, "retry-after" in headers) == (429, False), body
+        finally:
+            shed.stop()

@@ -21,6 +21,7 @@ TIMEOUT_S = 60.0
 _MAX_IDLE_S = 2.0  #: after that the server may close the connection, so a new one is made
 RETRYABLE_CODES = frozenset({429, 500, 502, 503, 504})  #: a retry may succeed
 _QUOTA_FAILURE = "type.googleapis.com/google.rpc.QuotaFailure"
+_RETRY_INFO = "type.googleapis.com/google.rpc.RetryInfo"
 _UNPROCESSED_CODES = frozenset({429, 503})  #: the server did nothing, so even a POST may be resent
 _IDEMPOTENT_METHODS = frozenset({"GET", "PUT", "DELETE", "PATCH"})
 
@@ -43,7 +44,8 @@ class ApiError(TrainshedError):
     @property
     def is_quota(self) -> bool:
         """Whether a limit forbids the request, so that to try again soon is of no use."""
-        return any(isinstance(each, Mapping) and each.get("@type") == _QUOTA_FAILURE for each in self.details)
+        kinds = {each.get("@type") for each in self.details if isinstance(each, Mapping)}
+        return _QUOTA_FAILURE in kinds and _RETRY_INFO not in kinds
 
 
 class ApiInvalidArgumentError(ApiError, errors.InvalidArgumentError):

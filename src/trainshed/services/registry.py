@@ -11,6 +11,7 @@ from trainshed.services.access.oidc import OidcSignIn
 from trainshed.services.access.policies import Policies
 from trainshed.services.access.projects import Projects
 from trainshed.services.access.quotas import Quotas
+from trainshed.services.access.request_rates import RequestRates
 from trainshed.services.access.secrets import Secrets
 from trainshed.services.access.sessions import BrowserSessions
 from trainshed.services.access.tokens import Tokens
@@ -51,6 +52,7 @@ class Services:
     users: Users
     quotas: Quotas
     networks: ProjectNetworks
+    rates: RequestRates
     secrets: Secrets
     oidc: OidcSignIn | None  #: None: no provider is configured
     audit: AuditLog

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from trainshed.config import Home, default_project, environment
 from trainshed.domain.access.oidc import OidcSettings
+from trainshed.domain.access.quotas import QuotaName
 from trainshed.services.access.audit import AuditLog
 from trainshed.services.access.oidc import OidcSignIn
 from trainshed.services.access.oidc_provider import OidcProvider
 from trainshed.services.access.projects import Projects
+from trainshed.services.access.quotas import Quotas
 from trainshed.services.access.tokens import Tokens
 from trainshed.services.access.users import Users
 from trainshed.services.jobs.cancellations import Cancellations
@@ -35,6 +37,10 @@ def build_audit(core: Core) -> AuditLog:
 def build_oidc(home: Home, tokens: Tokens) -> OidcSignIn | None:
     settings = OidcSettings.read(home.file_settings().get("oidc", {}))
     return None if settings is None else OidcSignIn(settings, OidcProvider(settings), tokens)
+
+
+def build_quotas(core: Core) -> Quotas:
+    return Quotas(core.quotas, live={QuotaName.REQUESTS_PER_SECOND: core.rates.used})
 
 
 def build_projects(core: Core) -> Projects:

@@ -43,7 +43,6 @@ from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
 from trainshed.services.access.policies import Policies
 from trainshed.services.access.projects import Projects
-from trainshed.services.access.quotas import Quotas
 from trainshed.services.access.sessions import BrowserSessions
 from trainshed.services.access.tokens import Tokens
 from trainshed.services.artifacts import JobArtifacts, VersionArtifacts
@@ -80,7 +79,7 @@ from trainshed.store.job_search import JobSearchStore
 from trainshed.store.policies import PolicyStore
 from trainshed.store.tokens import TokenStore, UserStore
 from trainshed.store.tuning.studies import StudyStore
-from trainshed.wiring.access import build_audit, build_oidc, build_projects, build_users
+from trainshed.wiring.access import build_audit, build_oidc, build_projects, build_quotas, build_users
 from trainshed.wiring.core import Core, build_core
 from trainshed.wiring.jobs import (
     JobPlane,
@@ -297,8 +296,9 @@ def _build_services(
     reports = JobReports(attempts=AttemptFolders(core.home.jobs), progress=progress, failures=Failures(core.home))
     return Services(
         tokens=tokens,
-        quotas=Quotas(core.quotas),
         networks=core.networks,
+        quotas=build_quotas(core),
+        rates=core.rates,
         secrets=core.secrets,
         users=build_users(core, tokens, Cancellations(core.jobs, control, tuning_plane.jobs)),
         oidc=build_oidc(core.home, tokens),
@@ -400,7 +400,7 @@ def _jobs(core: Core, uri_checker: UriChecker, control: JobController, reports: 
         models=core.models,
         machines=core.machines,
         registries=ImageRegistries.parse(core.settings.image_registries),
-        quotas=Quotas(core.quotas),
+        quotas=build_quotas(core),
     )
     return Jobs(core.jobs, control, checks, reports, tuning)
 
@@ -439,7 +439,7 @@ def _models_and_versions(
         placement=job_plane.registry,
         uri_checker=uri_checker,
         registries=ImageRegistries.parse(core.settings.image_registries),
-        quotas=Quotas(core.quotas),
+        quotas=build_quotas(core),
     )
     versions = Versions(core.models, deployments, metrics, projects, checks)
     return Models(core.models, deployments, metrics, projects), versions

@@ -27,6 +27,7 @@ from trainshed.runtimes.find_links import find_links
 from trainshed.runtimes.uv import find_uv
 from trainshed.services.access.networks import ProjectNetworks
 from trainshed.services.access.projects import Projects
+from trainshed.services.access.request_rates import RequestRates
 from trainshed.services.access.secret_key import SecretKey
 from trainshed.services.access.secrets import Secrets
 from trainshed.services.console.machine_metrics import MachineMetrics, sample_machine
@@ -58,6 +59,7 @@ class Core:
     operations: OperationStore
     quotas: QuotaStore
     networks: ProjectNetworks
+    rates: RequestRates
     secrets: Secrets
     runtimes: Runtimes
     backend: BackendRouter
@@ -82,6 +84,8 @@ def build_core(home: Home, settings: Settings, database: Database, sandbox: Sand
     _make_missing_folders(bucket_store, home.buckets, file_backend)
     buckets = Buckets(bucket_store, backend)
     _register_cloud_buckets(cloud_buckets, buckets, file_backend)
+    quotas = QuotaStore(database)
+    quotas.all()  # so that `known` has them
     projects = Projects(ProjectStore(database), default=default_project(home, environment()))
     warm = {EnvironmentDir(home.runtimes / each.key).python: each.warm for each in CATALOGUE.values() if each.warm}
     networks = ProjectNetworks(NetworkStore(database), default=settings.network)
@@ -96,8 +100,9 @@ def build_core(home: Home, settings: Settings, database: Database, sandbox: Sand
         jobs=JobStore(database),
         models=ModelStore(database),
         operations=OperationStore(database),
-        quotas=QuotaStore(database),
         networks=networks,
+        quotas=quotas,
+        rates=RequestRates(lambda: quotas.known),
         secrets=Secrets(SecretStore(database), SecretKey(home.secret_key)),
         runtimes=Runtimes(home.runtimes, uv, find_links=find_links(settings.runtime_find_links, environment())),
         backend=backend,

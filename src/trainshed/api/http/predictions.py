@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trainshed.api.http.bodies import read_body
-from trainshed.api.http.request import services
+from trainshed.api.http.request import principal, services
 from trainshed.gateway.gateway import Answer, RequestClient
 from trainshed.gateway.routes import PredictTarget
 
@@ -17,7 +17,11 @@ _GONE = 499  #: the client has disconnected
 
 
 async def send_prediction(request: Request, target: PredictTarget, *, head: bytes = b"") -> Answer | None:
-    """Send `head` and the request's body to a host. Returns None if the client disconnects first."""
+    """Send `head` and the request's body to a host. Returns None if the client disconnects first.
+
+    Raises `QuotaExceededError` beyond a limit of requests a second, before it reads the body.
+    """
+    services(request).rates.check(target.project, principal(request))
     body = await read_body(request, limit=request.scope["trainshed.body_limit"])
     request.scope["trainshed.quiet"] = True  # the model's settings decide whether the gateway logs it
     client = cast("RequestClient | None", request.scope.get("trainshed.client"))

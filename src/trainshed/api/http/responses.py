@@ -72,13 +72,15 @@ def error_response(exc: Exception) -> Response:
     if code == 304:
         return Response(status_code=304)
     if isinstance(exc, e.QuotaExceededError):
-        return problem_response(code, status, reason, str(exc), details=_quota_details(exc))
+        headers = {"retry-after": str(exc.retry_after_s)} if exc.retry_after_s else None
+        return problem_response(code, status, reason, str(exc), headers=headers, details=_quota_details(exc))
     return problem_response(code, status, reason, str(exc), field=getattr(exc, "field", ""), headers=_headers(exc))
 
 
 def _quota_details(exc: e.QuotaExceededError) -> list[dict[str, Any]]:
-    """Return the limit as Google's APIs do: for people in QuotaFailure, for programs in ErrorInfo."""
+    """Return the limit as Google's APIs do: for people in QuotaFailure, for programs in ErrorInfo and RetryInfo."""
     facts = {"quota": exc.quota, "subject": exc.subject, "limit": str(exc.limit), "used": str(exc.used)}
+    retry = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{exc.retry_after_s}s"}
     return [
         {
             "@type": "type.googleapis.com/google.rpc.QuotaFailure",
@@ -90,6 +92,7 @@ def _quota_details(exc: e.QuotaExceededError) -> list[dict[str, Any]]:
             "domain": "trainshed",
             "metadata": facts,
         },
+        *([retry] if exc.retry_after_s else []),
     ]
 
 

@@ -1,8 +1,8 @@
 """Fast path of predictions: from the parsed headers of a request to the host, and from its response to the socket.
 
 It creates no request object, no response object and no task. It serves a request only if the route in `predict` has
-accepted the same URL and Host before and the token is cached and valid. Everything else takes the slow path, so there
-is one set of rules and only the route denies requests.
+accepted the same URL and Host before, the token is cached and valid, and no limit of requests a second is reached.
+Everything else takes the slow path, so there is one set of rules and only the route denies requests.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Protocol, Self
 from starlette.responses import Response
 from starlette.types import Scope
 
+from trainshed.api.http.auth import ANONYMOUS
 from trainshed.api.http.bodies import CSV
 from trainshed.api.http.responses import SECURITY_HEADERS, error_in_form, error_response
-from trainshed.domain.iam import Access
+from trainshed.domain.iam import Access, Principal
 from trainshed.errors import TrainshedError
 from trainshed.gateway.gateway import Answer, FrameKind, InFlightRequest, PredictionGateway, unpack_infer
 from trainshed.gateway.protocols.open_inference import JSON_LENGTH_HEADER, request_head
@@ -97,11 +98,16 @@ class FastPath:
             or int(length) > self._body_limit
         ):
             return None
-        if not self._authentication:
-            return target
-        scheme, secret = (value := values.get(b"authorization", b""))[:7], value[7:]
-        principal = self._services.tokens.known(secret.decode("latin-1")) if scheme == b"Bearer " else None
-        return target if principal is not None and principal.may(ACCESS, target.project) else None
+        holder = self._holder(values.get(b"authorization", b"")) if self._authentication else ANONYMOUS
+        if holder is None or not holder.may(ACCESS, target.project):
+            return None
+        return target if self._services.rates.take(target.project, holder) else None
+
+    def _holder(self, authorization: bytes) -> Principal | None:
+        """Return who sends a request, if the token is known."""
+        if authorization[:7] != b"Bearer ":
+            return None
+        return self._services.tokens.known(authorization[7:].decode("latin-1"))
 
 
 class ClientConnection(Protocol):

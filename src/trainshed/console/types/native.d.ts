@@ -549,7 +549,8 @@ declare namespace Api {
     value: number;
   }
 
-  type QuotaName = "running-replicas" | "queued-replicas" | "jobs-per-day" | "highest-priority" | "versions";
+  type QuotaName =
+    "running-replicas" | "queued-replicas" | "jobs-per-day" | "highest-priority" | "versions" | "requests-per-second";
 
   /** A limit to set. */
   interface QuotaRequest {

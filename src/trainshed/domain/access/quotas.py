@@ -20,6 +20,7 @@ class QuotaName(StrEnum):
     JOBS_PER_DAY = "jobs-per-day"
     HIGHEST_PRIORITY = "highest-priority"
     VERSIONS = "versions"
+    REQUESTS_PER_SECOND = "requests-per-second"
 
 
 #: what each limit counts, for people
@@ -29,6 +30,7 @@ WORDS: Mapping[QuotaName, str] = {
     QuotaName.JOBS_PER_DAY: "jobs that were submitted in the last 24 hours",
     QuotaName.HIGHEST_PRIORITY: "the highest priority of a job",
     QuotaName.VERSIONS: "versions of models",
+    QuotaName.REQUESTS_PER_SECOND: "predictions a second",
 }
 #: limits that nothing counts towards: each job is compared with them by itself
 LEVELS = frozenset({QuotaName.HIGHEST_PRIORITY})
@@ -118,7 +120,12 @@ def check_limit(limit: AppliedLimit, used: int, wanted: int) -> None:
             f"({limit.name}), and this needs {wanted} more."
         )
     raise QuotaExceededError(
-        f"{message} {limit.remedy}", subject=limit.resource, quota=limit.name, limit=limit.value, used=used
+        f"{message} {limit.remedy}",
+        subject=limit.resource,
+        quota=limit.name,
+        limit=limit.value,
+        used=used,
+        retry_after_s=1 if limit.name is QuotaName.REQUESTS_PER_SECOND and limit.value else 0,
     )
 
 

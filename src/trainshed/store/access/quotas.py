@@ -41,6 +41,11 @@ class QuotaStore:
                 self._loaded_under = number
             return self._quotas
 
+    @property
+    def known(self) -> tuple[Quota, ...]:
+        """The limits as they were last read or written. Does no I/O, for the event loop."""
+        return self._quotas
+
     def applied(self, project: str, user: str = "") -> tuple[AppliedLimit, ...]:
         """The limits that apply to a project, and to a user of it if one is named."""
         quotas = self.all()
@@ -64,9 +69,11 @@ class QuotaStore:
 
     def _write(self, work: Callable[[Transaction], None]) -> None:
         with self._lock:
-            self._loaded_under = None
+            self._loaded_under, number = None, self._database.fence_number
             with self._database.write() as tx:
                 work(tx)
+                quotas = _load(tx)
+            self._quotas, self._loaded_under = quotas, number
 
     def used(self, limit: AppliedLimit, *, now_us: int) -> int:
         with self._database.read() as tx:
