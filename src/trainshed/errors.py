@@ -139,6 +139,10 @@ class QuotaExceededError(TrainshedError):
         super().__init__(message)
 
 
+class StorageQuotaExceededError(QuotaExceededError):
+    """A limit of bytes in buckets forbids the write. Clients of Cloud Storage do not try it again."""
+
+
 class DeadlineExceededError(TrainshedError):
     """The request took longer than allowed. Its outcome is unknown."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ from trainshed.services.access.quotas import Quotas
 from trainshed.store.access.quotas import QuotaStore
 from trainshed.store.database import Database
 from trainshed.store.jobs import JobStore
-from trainshed.store.models import ModelStore
+from trainshed.store.models import ModelChange, ModelStore
 
 PROJECT = "p-one"
 DAY_US = 86_400_000_000
@@ -49,17 +51,26 @@ class Shed:
         )
         return self.jobs.add(job, (), self.quotas.check_job(job, max(1, replicas)))
 
-    def deploy(self, model: str, version: str) -> None:
+    def deploy(self, model: str, version: str, body: dict[str, Any] | None = None) -> None:
         made = Version(
             project=PROJECT,
             model=model,
             id=version,
-            body={},
+            body=body or {},
             details=VersionDetails(runtime="2.15"),
             created_us=self.now,
         )
         operation = Operation.begin(PROJECT, f"create_{model}_{version}-1", {}, now_us=self.now)
-        self.models.add_version(made, operation, self.quotas.check_version(PROJECT))
+        self.models.add_version(made, operation, self.quotas.check_version(PROJECT, made.host_range.maximum))
+
+    def scale(self, model: str, version: str, body: dict[str, Any]) -> None:
+        def decide(_: Model, versions: Sequence[Version]) -> ModelChange:
+            [before] = [each for each in versions if each.id == version]
+            after = replace(before, body=body)
+            more = after.host_range.maximum - before.host_range.maximum
+            return ModelChange(version=after, check=self.quotas.check_hosts(PROJECT, more))
+
+        self.models.change(PROJECT, model, decide)
 
     def used(self) -> dict[tuple[str, str], int | None]:
         return {(each["name"], each["user"]): each["used"] for each in self.quotas.listed(PROJECT)}
@@ -121,6 +132,22 @@ def test_versions_of_all_models_are_counted(shed: Shed) -> None:
     with pytest.raises(QuotaExceededError, match="2 of 2 versions of models"):
         shed.deploy("m", "v2")
     assert not shed.models.has_version(PROJECT, "m", "v2")
+
+
+def test_hosts_count_as_many_as_a_version_can_have(shed: Shed) -> None:
+    shed.models.add(Model(project=PROJECT, id="m", body={}, created_us=1))
+    shed.limit("hosts", 5)
+    shed.deploy("m", "asleep", {"autoScaling": {"minNodes": 0}})
+    shed.deploy("m", "scales", {"autoScaling": {"minNodes": 1, "maxNodes": 3}})
+    with pytest.raises(QuotaExceededError, match=r"4 of 5 hosts of versions .*, and this needs 2 more"):
+        shed.deploy("m", "two", {"manualScaling": {"nodes": 2}})
+    shed.scale("m", "asleep", {"manualScaling": {"nodes": 2}})
+    with pytest.raises(QuotaExceededError, match=r"5 of 5 hosts of versions .*, and this needs 1 more"):
+        shed.scale("m", "asleep", {"manualScaling": {"nodes": 3}})
+    assert shed.models.version(PROJECT, "m", "asleep").nodes == 2
+    shed.limit("hosts", 1)
+    shed.scale("m", "scales", {"autoScaling": {"minNodes": 1, "maxNodes": 2}})
+    assert shed.used() == {("hosts", ""): 4}
 
 
 @pytest.mark.parametrize("what", ["jobs", "versions"])

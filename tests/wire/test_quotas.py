@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from trainshed.cli.commands import main
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import Caller, RunningServer
+from trainshed.testing.workloads.submitter import Submitter
 
 PROJECT = "quoted-one"
 QUOTAS = f"/trainshed/v1/projects/{PROJECT}/quotas"
@@ -98,3 +101,42 @@ def test_the_command_line_sets_shows_and_removes_limits(server: RunningServer, m
     ]
     assert "Removed running-replicas" in run("unset", "running-replicas", "--user", "ada", *of)
     assert "Removed queued-replicas" in run("unset", "queued-replicas", *of)
+
+
+def test_bytes_in_buckets_are_refused_and_a_job_that_writes_files_is_ended(
+    server: RunningServer, call: Caller, tmp_path: Path
+) -> None:
+    project = "quoted-three"
+    jobs = Submitter(server, project, tmp_path)
+    limit = {"name": "bucket-bytes", "project": project, "value": 2_000_000}
+    assert call("POST", "/trainshed/v1/quotas:set", token=server.token, body=limit)[0] == 200
+    upload = f"/upload/storage/v1/b/{jobs.bucket}/o?uploadType=media&name="
+    assert call("POST", f"{upload}small", token=server.token, body=b"x" * 1000)[0] == 200
+    status, answer = call("POST", f"{upload}large", token=server.token, body=b"x" * 2_000_000)
+    assert (status, answer["error"]["errors"][0]["reason"]) == (403, "quotaExceeded"), answer
+    assert "bucket-bytes" in answer["error"]["message"]
+    assert call("GET", f"/storage/v1/b/{jobs.bucket}/o/large", token=server.token)[0] == 404
+    _, page = call("GET", f"/trainshed/v1/projects/{project}/quotas", token=server.token)
+    assert 1000 <= page["quotas"][0]["used"] < 2_000_000
+
+    folder = server.home / "buckets" / jobs.bucket
+    jobs.submit(
+        "fills",
+        "import os, sys, time\n"
+        "for number in range(30):\n"
+        "    with open(os.path.join(sys.argv[1], f'part-{number}'), 'wb') as file:\n"
+        "        file.write(b'x' * 100_000)\n"
+        "print('filled', flush=True)\n"
+        "time.sleep(600)\n",
+        args=[str(folder)],
+    )
+    ended = jobs.wait("fills", ["FAILED"])
+    assert "is beyond a limit: " in ended["errorMessage"], ended
+    assert "2 MB of objects in buckets" in ended["errorMessage"]
+    assert "filled" in jobs.lines("fills")
+    for number in range(30):
+        (folder / f"part-{number}").unlink()
+    eventually(
+        lambda: call("POST", f"{upload}later", token=server.token, body=b"x" * 1000),
+        lambda answer: answer[0] == 200,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -30,10 +31,13 @@ class StagedObject:
         self.fd = fd
         self.size = os.fstat(fd).st_size if sums is None else sums.size
         self.sums = sums
+        self.check_size: Callable[[int], None] | None = None  #: called before a write with the size after it
         self.known: tuple[str, str] | None = None  #: MD5 and CRC32C of the whole, if they came with the bytes
 
     def write(self, data: bytes) -> None:
-        """Append bytes. Raises `DiskFullError` if the disk is full."""
+        """Append bytes. Raises `DiskFullError` if the disk is full, and what `check_size` raises."""
+        if self.check_size is not None:
+            self.check_size(self.size + len(data))
         with disk_errors():
             view = memoryview(data)
             while view:

@@ -47,6 +47,7 @@ class ModelChange:
     model: Model | None = None
     version: Version | None = None
     operation: Operation | None = None  #: a new operation; also the version's if its `operation` has this id
+    check: Callable[[Transaction], object] = lambda tx: None  #: called last; if it raises, nothing is written
 
 
 class VersionSummary(NamedTuple):
@@ -114,6 +115,7 @@ class ModelStore:
                 version = replace(version, operation=operation.id)
             model = _update_model(tx, decision.model) if decision.model else model
             version = _update_version(tx, version) if version else None
+            decision.check(tx)
             crashpoint("model.change.before_commit")
         crashpoint("model.change.after_commit")
         return model, ModelChange(model=model if decision.model else None, version=version, operation=operation)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from trainshed.config import Home, default_project, environment
 from trainshed.domain.access.oidc import OidcSettings
-from trainshed.domain.access.quotas import QuotaName
+from trainshed.domain.access.quotas import AppliedLimit, QuotaName
 from trainshed.services.access.audit import AuditLog
 from trainshed.services.access.oidc import OidcSignIn
 from trainshed.services.access.oidc_provider import OidcProvider
@@ -40,7 +42,11 @@ def build_oidc(home: Home, tokens: Tokens) -> OidcSignIn | None:
 
 
 def build_quotas(core: Core) -> Quotas:
-    return Quotas(core.quotas, live={QuotaName.REQUESTS_PER_SECOND: core.rates.used})
+    live: dict[QuotaName, Callable[[AppliedLimit], int]] = {
+        QuotaName.REQUESTS_PER_SECOND: core.rates.used,
+        QuotaName.BUCKET_BYTES: lambda limit: core.stored.used(limit.project),
+    }
+    return Quotas(core.quotas, live=live)
 
 
 def build_projects(core: Core) -> Projects:

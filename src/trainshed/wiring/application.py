@@ -20,6 +20,7 @@ from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.credentials import LocalCredentials, RemoteCredentials
 from trainshed.control.jobs.orphans import end_orphans
 from trainshed.control.jobs.secret_files import remove_left_secrets
+from trainshed.control.jobs.storage_watch import StorageWatch
 from trainshed.control.tuning.controller import TuningController
 from trainshed.control.tuning.trial_folders import TrialFolders
 from trainshed.domain.image_registries import ImageRegistries
@@ -105,6 +106,7 @@ class Application:
     control: JobController
     tuning: TuningController
     trial_folders: TrialFolders
+    storage_watch: StorageWatch
     runtimes: Runtimes
     warm: WarmProcesses
     routes: Routes
@@ -136,6 +138,7 @@ class Application:
         self.control.start()
         self.tuning.start()
         self.trial_folders.start()
+        self.storage_watch.start()
         self.ray.begin(self.control.wake)
         self.machine.begin()
         try:
@@ -149,12 +152,14 @@ class Application:
             self.services.buckets.close()
             self.tuning.stop()
             self.trial_folders.stop()
+            self.storage_watch.stop()
             self.control.stop()
             self.deployments.stop()
             self.services.runtimes.close()
             self.warm.stop()
             self.tuning.join()
             self.trial_folders.join()
+            self.storage_watch.join()
             self.control.join()
             self.deployments.join()
             self.hosts.close()
@@ -225,6 +230,7 @@ def build_application(
         job_plane.control,
         tuning_plane.control,
         tuning_plane.folders,
+        StorageWatch(core.jobs, core.stored, wake=job_plane.control.wake, check=core.database.check_fence),
         core.runtimes,
         core.engine.warm,
         serving_plane.routes,

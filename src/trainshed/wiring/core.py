@@ -11,6 +11,7 @@ from pathlib import Path
 from trainshed.buckets.backend import BackendRouter
 from trainshed.buckets.cloud.backend import CloudBackend
 from trainshed.buckets.cloud.config import CloudBucketConfig, read_cloud_buckets
+from trainshed.buckets.disk_usage import stored_bytes
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.buckets.uploads import UploadSessions
 from trainshed.config import Home, Settings, default_project, environment
@@ -31,6 +32,7 @@ from trainshed.services.access.request_rates import RequestRates
 from trainshed.services.access.secret_key import SecretKey
 from trainshed.services.access.secrets import Secrets
 from trainshed.services.console.machine_metrics import MachineMetrics, sample_machine
+from trainshed.services.storage.bucket_bytes import BucketBytes
 from trainshed.services.storage.buckets import Buckets
 from trainshed.services.storage.objects import Objects
 from trainshed.store.access.networks import NetworkStore
@@ -60,6 +62,7 @@ class Core:
     quotas: QuotaStore
     networks: ProjectNetworks
     rates: RequestRates
+    stored: BucketBytes
     secrets: Secrets
     runtimes: Runtimes
     backend: BackendRouter
@@ -86,6 +89,7 @@ def build_core(home: Home, settings: Settings, database: Database, sandbox: Sand
     _register_cloud_buckets(cloud_buckets, buckets, file_backend)
     quotas = QuotaStore(database)
     quotas.all()  # so that `known` has them
+    stored = _build_bucket_bytes(home, backend, buckets, quotas)
     projects = Projects(ProjectStore(database), default=default_project(home, environment()))
     warm = {EnvironmentDir(home.runtimes / each.key).python: each.warm for each in CATALOGUE.values() if each.warm}
     networks = ProjectNetworks(NetworkStore(database), default=settings.network)
@@ -103,6 +107,7 @@ def build_core(home: Home, settings: Settings, database: Database, sandbox: Sand
         networks=networks,
         quotas=quotas,
         rates=RequestRates(lambda: quotas.known),
+        stored=stored,
         secrets=Secrets(SecretStore(database), SecretKey(home.secret_key)),
         runtimes=Runtimes(home.runtimes, uv, find_links=find_links(settings.runtime_find_links, environment())),
         backend=backend,
@@ -111,6 +116,7 @@ def build_core(home: Home, settings: Settings, database: Database, sandbox: Sand
             backend,
             UploadSessions(home.uploads),
             owner=buckets.owner,
+            stored=stored,
             rules=bucket_store.rules,
             note_hold=buckets.note_hold,
         ),
@@ -151,3 +157,17 @@ def _register_cloud_buckets(
                 f"this bucket's own folder, which nobody would see any more. Move them away first, or choose another "
                 f"name for the bucket."
             )
+
+
+def _build_bucket_bytes(home: Home, backend: BackendRouter, buckets: Buckets, quotas: QuotaStore) -> BucketBytes:
+    """Build the counter of what projects have in buckets that are folders here. A cloud counts its own."""
+
+    def scan(project: str) -> int:
+        return sum(stored_bytes(home.buckets, name) for name in buckets.names(project) if not backend.cloud_of(name))
+
+    def owner(bucket: str) -> str:
+        if not quotas.known or backend.cloud_of(bucket):  # without limits, no row is read
+            return ""
+        return buckets.owner(bucket)
+
+    return BucketBytes(scan, quotas.applied, owner=owner)

@@ -124,6 +124,7 @@ def build_job_plane(
         poll_s=core.settings.poll_s,
         queue=_job_queue(core),
         limits=core.quotas.applied,
+        stored=core.stored.known,
         check=core.database.check_fence,
         give_up=lambda: os.kill(os.getpid(), signal.SIGTERM),
     )

@@ -357,6 +357,7 @@ def test_the_supervisor_knows_no_other_causes() -> None:
     assert set(FailureCause) - set(node_failure.CAUSES) == {
         FailureCause.SUPERVISOR_LOST,
         FailureCause.LAUNCH_FAILED,
+        FailureCause.BUCKET_LIMIT,
         FailureCause.METRIC_MISSING,
         FailureCause.TRIALS_FAILED,
     }
@@ -366,9 +367,8 @@ def test_the_supervisor_knows_no_other_causes() -> None:
 def test_the_supervisor_knows_the_same_facts() -> None:
     own = {cause: names for cause, names in failures.FACTS.items() if cause in node_failure.FACTS}
     assert own == node_failure.FACTS
-    assert set(failures.FACTS) - set(own) == {FailureCause.CANCELLED, FailureCause.SUPERVISOR_LOST}, (
-        "the server records them"
-    )
+    of_the_server = {FailureCause.CANCELLED, FailureCause.SUPERVISOR_LOST, FailureCause.BUCKET_LIMIT}
+    assert set(failures.FACTS) - set(own) == of_the_server
     assert failures.RAN_FACTS == node_failure.RAN_FACTS
     assert failures.RESTART_FACTS == node_failure.RESTART_FACTS
 

@@ -39,6 +39,7 @@ STATUS: Mapping[type[e.TrainshedError], tuple[int, str, str]] = {
     e.UnavailableError: (503, "UNAVAILABLE", "backendError"),
     e.ResourceExhaustedError: (429, "RESOURCE_EXHAUSTED", "rateLimitExceeded"),
     e.QuotaExceededError: (429, "RESOURCE_EXHAUSTED", "quotaExceeded"),
+    e.StorageQuotaExceededError: (403, "PERMISSION_DENIED", "quotaExceeded"),
     e.DeadlineExceededError: (504, "DEADLINE_EXCEEDED", "backendError"),
     e.RequestCancelledError: (499, "CANCELLED", "backendError"),
     e.DiskFullError: (507, "RESOURCE_EXHAUSTED", "quotaExceeded"),

@@ -152,6 +152,7 @@ declare namespace Api {
     | "image_architecture"
     | "supervisor_lost"
     | "launch_failed"
+    | "bucket_limit"
     | "metric_missing"
     | "trials_failed";
 
@@ -550,7 +551,14 @@ declare namespace Api {
   }
 
   type QuotaName =
-    "running-replicas" | "queued-replicas" | "jobs-per-day" | "highest-priority" | "versions" | "requests-per-second";
+    | "running-replicas"
+    | "queued-replicas"
+    | "jobs-per-day"
+    | "highest-priority"
+    | "versions"
+    | "hosts"
+    | "bucket-bytes"
+    | "requests-per-second";
 
   /** A limit to set. */
   interface QuotaRequest {

@@ -69,6 +69,7 @@ class JobController:
         poll_s: float,
         queue: JobQueue | None = None,
         limits: Limits = lambda project, user: (),
+        stored: Callable[[str], int] = lambda project: 0,
         clock: Callable[[], int] = now_us,
         check: Callable[[], None] = lambda: None,
         give_up: Callable[[], None] = lambda: None,
@@ -76,13 +77,14 @@ class JobController:
         """`gang` returns the gang request of a job's current attempt. `max_launches` limits concurrent launches.
 
         `queue` has the order of queued jobs. None: one with the default policy, whose usage nobody stores. `limits`
-        gives the limits of a project and of a user of it. `check` runs before each pass. If it raises
-        `CannotProceedError`, the loop ends and `give_up` is called once.
+        gives the limits of a project and of a user of it, `stored` the bytes in its buckets. `check` runs before each
+        pass. If it raises `CannotProceedError`, the loop ends and `give_up` is called once.
         """
         self._jobs = jobs
         self._queue = queue or JobQueue(jobs, QueuePolicy(), UsageLedger(QueuePolicy(), clock=clock), clock=clock)
         self._registry = registry
         self._limits = limits
+        self._stored = stored
         self._running = RunningLimits(limits, {})  # of the pass that runs
         self._gang = gang
         self._outage_notices = OutageNotices(jobs)
@@ -158,7 +160,7 @@ class JobController:
         active = self._jobs.active_rows()
         in_use = slots_in_use(active)
         self._queue.ledger.accrue(in_use)
-        self._running = RunningLimits(self._limits, in_use)
+        self._running = RunningLimits(self._limits, in_use, self._stored)
         self._outage_notices.forget(active.values)
         busy = bool(active.values)
         unreadable = {(row["project"], row["id"]) for row in active.unreadable}
@@ -234,7 +236,7 @@ class JobController:
         if not self._limits(job.project, job.user):
             return ""
         in_use = slots_in_use(self._jobs.active_rows())
-        return RunningLimits(self._limits, in_use).reason(job.project, job.user, job.replicas)
+        return RunningLimits(self._limits, in_use, self._stored).reason(job.project, job.user, job.replicas)
 
     def pending_reason(self, job: Job) -> str:
         """Return what capacity the job at the head of the queue waits for."""
@@ -263,8 +265,7 @@ class JobController:
 
         A gang that waits is passed over by later ones that fit, until it is overdue: then nothing overtakes it. A gang
         that can never fit is passed over always. The database write is the admission: after a write conflict the job
-        stays queued. One whose write fails stays queued too, and loses its reservation. Returns the gangs that wait for
-        one.
+        stays queued. One whose write fails does too, and loses its reservation. Returns the gangs that wait for one.
         """
         walk = QueueWalk(uniform_slots=registered.uniform_slots)
         pending: list[base.GangRequest] = []

@@ -14,9 +14,12 @@ Limits = Callable[[str, str], Sequence[AppliedLimit]]  #: those of a project and
 class RunningLimits:
     """What may start while jobs run. Only `add` changes it."""
 
-    def __init__(self, limits: Limits, in_use: Mapping[ProjectUser, int]) -> None:
-        """`in_use` has the replicas that run or start, by project and user."""
+    def __init__(
+        self, limits: Limits, in_use: Mapping[ProjectUser, int], stored: Callable[[str], int] = lambda project: 0
+    ) -> None:
+        """`in_use` has the replicas that run or start, by project and user. `stored` has bytes in buckets."""
         self._limits = limits
+        self._stored = stored
         self._users = Counter(in_use)
         self._projects: Counter[str] = Counter()
         for (project, _), replicas in in_use.items():
@@ -33,4 +36,6 @@ class RunningLimits:
             used = self._users[project, user] if limit.user else self._projects[project]
             if limit.name is QuotaName.RUNNING_REPLICAS and used + replicas > limit.value:
                 return running_reason(limit, used)
+            if limit.name is QuotaName.BUCKET_BYTES and (stored := self._stored(project)) > limit.value:
+                return running_reason(limit, stored)
         return ""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from trainshed.errors import InvalidArgumentError, QuotaExceededError
+from trainshed.errors import InvalidArgumentError, QuotaExceededError, StorageQuotaExceededError
 
 EACH = "*"  #: as a project or a user: each one that has no limit of its own
 MAX_VALUE = 2**62
@@ -20,6 +20,8 @@ class QuotaName(StrEnum):
     JOBS_PER_DAY = "jobs-per-day"
     HIGHEST_PRIORITY = "highest-priority"
     VERSIONS = "versions"
+    HOSTS = "hosts"
+    BUCKET_BYTES = "bucket-bytes"
     REQUESTS_PER_SECOND = "requests-per-second"
 
 
@@ -30,12 +32,15 @@ WORDS: Mapping[QuotaName, str] = {
     QuotaName.JOBS_PER_DAY: "jobs that were submitted in the last 24 hours",
     QuotaName.HIGHEST_PRIORITY: "the highest priority of a job",
     QuotaName.VERSIONS: "versions of models",
+    QuotaName.HOSTS: "hosts of versions",
+    QuotaName.BUCKET_BYTES: "of objects in buckets",
     QuotaName.REQUESTS_PER_SECOND: "predictions a second",
 }
 #: limits that nothing counts towards: each job is compared with them by itself
 LEVELS = frozenset({QuotaName.HIGHEST_PRIORITY})
-#: limits of projects alone: versions have no user
-PROJECTS_ONLY = frozenset({QuotaName.VERSIONS})
+#: limits of projects alone: versions, hosts and objects have no user
+PROJECTS_ONLY = frozenset({QuotaName.VERSIONS, QuotaName.HOSTS, QuotaName.BUCKET_BYTES})
+_BYTE_UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("KB", 10**3))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,10 +121,11 @@ def check_limit(limit: AppliedLimit, used: int, wanted: int) -> None:
         message = f"{limit.subject} may ask for priority {limit.value} at most ({limit.name}), and not for {wanted}."
     else:
         message = (
-            f"{limit.subject} has reached a limit: {used} of {limit.value} {WORDS[limit.name]} are in use "
-            f"({limit.name}), and this needs {wanted} more."
+            f"{limit.subject} has reached a limit: {_used_words(limit, used)} are in use ({limit.name}), "
+            f"and this needs {amount(limit.name, wanted)} more."
         )
-    raise QuotaExceededError(
+    kind = StorageQuotaExceededError if limit.name is QuotaName.BUCKET_BYTES else QuotaExceededError
+    raise kind(
         f"{message} {limit.remedy}",
         subject=limit.resource,
         quota=limit.name,
@@ -129,9 +135,27 @@ def check_limit(limit: AppliedLimit, used: int, wanted: int) -> None:
     )
 
 
+def amount(name: QuotaName, value: int) -> str:
+    """Return a number as people read it, such as `1.5 GB`. What is rounded is never shown as less than it is."""
+    if name is not QuotaName.BUCKET_BYTES:
+        return str(value)
+    for unit, size in _BYTE_UNITS:
+        if value >= size:
+            return f"{-(-value * 100 // size) / 100:g} {unit}"
+    return f"{value} bytes"
+
+
+def exceeded_words(limit: AppliedLimit, used: int) -> str:
+    """Return that more is in use than the limit, and who can raise it."""
+    whose = f"{limit.subject} is beyond a limit: {_used_words(limit, used)} are in use ({limit.name})."
+    return f"{whose} Delete what is no longer needed. {limit.remedy}"
+
+
 def running_reason(limit: AppliedLimit, used: int) -> str:
     """Return why a queued job waits for a limit."""
-    return (
-        f"It waits for a limit: {limit.subject.lower()} has {used} of {limit.value} {WORDS[limit.name]} in use "
-        f"({limit.name}). {limit.remedy}"
-    )
+    whose = f"It waits for a limit: {limit.subject.lower()} has {_used_words(limit, used)} in use ({limit.name})."
+    return f"{whose} {limit.remedy}"
+
+
+def _used_words(limit: AppliedLimit, used: int) -> str:
+    return f"{amount(limit.name, used)} of {amount(limit.name, limit.value)} {WORDS[limit.name]}"

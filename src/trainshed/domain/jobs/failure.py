@@ -12,7 +12,7 @@ _MAX_FACTS = 20
 
 
 class FailureCause(StrEnum):
-    """What ended a job. All but the last four are recorded by the supervisor of its attempt."""
+    """What ended a job. All but the last five are recorded by the supervisor of its attempt."""
 
     REPLICA_EXITED = "replica_exited"  #: with another code than 0
     REPLICA_KILLED = "replica_killed"  #: by a signal that Trainshed did not send
@@ -35,6 +35,7 @@ class FailureCause(StrEnum):
     IMAGE_ARCHITECTURE = "image_architecture"
     SUPERVISOR_LOST = "supervisor_lost"  #: killed
     LAUNCH_FAILED = "launch_failed"  #: message: why the server can't launch the attempt
+    BUCKET_LIMIT = "bucket_limit"  #: the buckets of its project have too much; message: how much, and who can help
     METRIC_MISSING = "metric_missing"  #: of a tuning job's first trial; message: which tags it reported
     TRIALS_FAILED = "trials_failed"  #: too many of a tuning job; message: the commonest cause
 
@@ -47,6 +48,7 @@ FACTS: Mapping[FailureCause, tuple[str, ...]] = {
     FailureCause.FILE_TOO_LARGE: ("limit",),  # in bytes
     FailureCause.TIME_LIMIT: ("limit_s",),
     FailureCause.CANCELLED: ("by", "disabled_user"),  # who cancelled it; its user, if it ended because of that
+    FailureCause.BUCKET_LIMIT: ("used", "limit"),  # in bytes
     FailureCause.CONTAINER_TOOL_MISSING: ("wanted", "broken", "detail"),  # wanted, or the other two
     FailureCause.IMAGE_MISSING: ("image", "tool", "detail"),
     FailureCause.IMAGE_ARCHITECTURE: ("image", "tool", "architecture", "machine"),

@@ -79,6 +79,7 @@ def error_message(failure: Failure, job: str) -> str:
             )
         case (
             FailureCause.LAUNCH_FAILED
+            | FailureCause.BUCKET_LIMIT
             | FailureCause.START_FAILED
             | FailureCause.METRIC_MISSING
             | FailureCause.TRIALS_FAILED
@@ -437,11 +438,10 @@ _BY_CAUSE: Mapping[FailureCause, Callable[[Failure], tuple[str, str]]] = {
     FailureCause.CONTAINER_TOOL_MISSING: _container_tool,
     FailureCause.IMAGE_MISSING: _image_missing,
     FailureCause.IMAGE_ARCHITECTURE: _image_architecture,
-    FailureCause.START_FAILED: _own_words,
-    FailureCause.NODE_SETUP_FAILED: _own_words,
-    FailureCause.LAUNCH_FAILED: _own_words,
-    FailureCause.METRIC_MISSING: _own_words,
-    FailureCause.TRIALS_FAILED: _own_words,
+    **dict.fromkeys(
+        (FailureCause.START_FAILED, FailureCause.NODE_SETUP_FAILED, FailureCause.LAUNCH_FAILED), _own_words
+    ),
+    **dict.fromkeys((FailureCause.METRIC_MISSING, FailureCause.TRIALS_FAILED, FailureCause.BUCKET_LIMIT), _own_words),
 }
 
 

@@ -112,7 +112,8 @@ def reconcile(job: Job, observed: ObservedAttempt, *, now_us: int) -> Action:
         case JobState.CANCELLING, AttemptPhase.PREPARING | AttemptPhase.RUNNING:
             return CancelAttempt()
         case JobState.CANCELLING, _:
-            return _end(job, JobState.CANCELLED, observed, now_us, None)
+            is_limit = job.failure is not None and job.failure.cause is FailureCause.BUCKET_LIMIT
+            return _end(job, JobState.FAILED if is_limit else JobState.CANCELLED, observed, now_us, None)
         case JobState.PREPARING, AttemptPhase.ABSENT:
             return StartAttempt()
         case JobState.PREPARING, AttemptPhase.RUNNING:

@@ -12,7 +12,7 @@ class JobState(StrEnum):
     QUEUED = "QUEUED"  #: stored; waits for admission
     PREPARING = "PREPARING"  #: its runtime, packages and processes are being set up
     RUNNING = "RUNNING"  #: the user's code runs in every replica
-    CANCELLING = "CANCELLING"  #: cancellation was requested; some replicas still run
+    CANCELLING = "CANCELLING"  #: cancellation was requested, or a limit ends it; some replicas still run
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
@@ -25,5 +25,5 @@ TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     JobState.PREPARING: TERMINAL_STATES
     | {JobState.RUNNING, JobState.CANCELLING},  # a short job may end before it is observed
     JobState.RUNNING: TERMINAL_STATES | {JobState.CANCELLING},
-    JobState.CANCELLING: frozenset({JobState.CANCELLED}),
+    JobState.CANCELLING: frozenset({JobState.CANCELLED, JobState.FAILED}),  #: FAILED if the server itself ends it
 } | dict.fromkeys(TERMINAL_STATES, frozenset())

@@ -99,16 +99,12 @@ class Version:
     @property
     def nodes(self) -> int:
         """The least number of hosts. 0: it sleeps while it gets no requests."""
-        if "manualScaling" in self.body:
-            return int(self.body["manualScaling"].get("nodes", 1))
-        return int(self.body.get("autoScaling", {}).get("minNodes", 1))
+        return _nodes(self.body)
 
     @property
     def host_range(self) -> HostRange:
         """The fewest and the most hosts while it is awake."""
-        minimum = max(1, self.nodes)
-        maximum = int(self.body.get("autoScaling", {}).get("maxNodes", minimum))
-        return HostRange(minimum=minimum, maximum=max(minimum, maximum))
+        return _host_range(self.body)
 
     @property
     def batching(self) -> str:
@@ -196,3 +192,20 @@ def serving_runtime(runtime_version: str, python_version: str, framework: str = 
         note=f"Runtime {runtime_version} is for training. Versions that ask for it are served by the newest runtime, "
         f"which loads SavedModels of TensorFlow 1.",
     )
+
+
+def hosts_of(body: Mapping[str, Any]) -> int:
+    """Return the most hosts that a version with this body can have."""
+    return _host_range(body).maximum
+
+
+def _nodes(body: Mapping[str, Any]) -> int:
+    if "manualScaling" in body:
+        return int(body["manualScaling"].get("nodes", 1))
+    return int(body.get("autoScaling", {}).get("minNodes", 1))
+
+
+def _host_range(body: Mapping[str, Any]) -> HostRange:
+    minimum = max(1, _nodes(body))
+    maximum = int(body.get("autoScaling", {}).get("maxNodes", minimum))
+    return HostRange(minimum=minimum, maximum=max(minimum, maximum))

@@ -97,15 +97,23 @@ class Quotas:
 
         return check
 
-    def check_version(self, project: str) -> Callable[[Transaction], None]:
-        """Return what the transaction of a new version does after the insert."""
-        limits = [limit for limit in self._store.applied(project) if limit.name is QuotaName.VERSIONS]
+    def check_version(self, project: str, hosts: int) -> Callable[[Transaction], None]:
+        """Return what the transaction of a new version does after the insert. It can have so many hosts."""
+        return self._check_versions(project, {QuotaName.VERSIONS: 1, QuotaName.HOSTS: hosts})
+
+    def check_hosts(self, project: str, more: int) -> Callable[[Transaction], None]:
+        """Return what the transaction does after the change of a version, which can have so many hosts `more` then."""
+        return self._check_versions(project, {QuotaName.HOSTS: more} if more > 0 else {})
+
+    def _check_versions(self, project: str, wanted: Mapping[QuotaName, int]) -> Callable[[Transaction], None]:
+        limits = [limit for limit in self._store.applied(project) if limit.name in wanted]
 
         def check(tx: Transaction) -> None:
             if limits:
                 lock_quotas(tx, project)
             for limit in limits:
-                check_limit(limit, used_of(tx, limit, now_us=self._clock()) - 1, 1)
+                more = wanted[limit.name]
+                check_limit(limit, used_of(tx, limit, now_us=self._clock()) - more, more)
 
         return check
 

@@ -109,7 +109,8 @@ class Versions:
         started = _start_operation(
             OperationType.CREATE_VERSION, version, number=self._projects.number(project), default=False
         )
-        _, operation = self._store.add_version(version, started, self._checks.quotas.check_version(project))
+        check = self._checks.quotas.check_version(project, version.host_range.maximum)
+        _, operation = self._store.add_version(version, started, check)
         self._control.publish(project, model_id)  # so that predictions are refused with 503 from now on, not with 404
         self._control.wake()
         return operation_body(operation)
@@ -132,6 +133,7 @@ class Versions:
         self, project: str, model_id: str, version_id: str, *, mask: str, body: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Change what the mask names. Raises `AbortedError` if the body has an etag that is not current.
+        Raises `QuotaExceededError` if it has more hosts then than the limit of the project allows.
 
         The returned operation is done, unless the number of hosts changes: then it ends when they are ready.
         """
@@ -170,7 +172,10 @@ class Versions:
             )
             if changed.operation != operation_id:
                 operation = operation.succeeded(response("Version", version_body(stored, default=default)), now_us=now)
-            return ModelChange(version=changed, operation=operation)
+            more = changed.host_range.maximum - version.host_range.maximum
+            return ModelChange(
+                version=changed, operation=operation, check=self._checks.quotas.check_hosts(project, more)
+            )
 
         _, change = self._store.change(project, model_id, decide)
         self._control.publish(project, model_id)

@@ -35,6 +35,7 @@ from trainshed.errors import (
     UnavailableError,
 )
 from trainshed.node.crashpoints import crashpoint
+from trainshed.services.storage.bucket_bytes import BucketBytes
 
 __all__ = [
     "PIECE",
@@ -69,12 +70,15 @@ class Objects:
         owner: Callable[[str], str],
         rules: Callable[[str], BucketRules] = lambda bucket: BucketRules(),
         note_hold: Callable[[str], None] = lambda bucket: None,
+        stored: BucketBytes | None = None,
         clock: Callable[[], int] = now_us,
     ) -> None:
         """`owner` returns the project of a bucket, or raises `NotFoundError`.
 
-        `note_hold` is called with a bucket before one of its objects gets a hold.
+        `note_hold` is called with a bucket before one of its objects gets a hold. `stored` counts what is written
+        against the limits of projects. Beyond one, methods that write raise `QuotaExceededError`.
         """
+        self._stored = stored
         self._backend = backend
         self._sessions = sessions
         self._owner = owner
@@ -186,7 +190,9 @@ class Objects:
     def stage(self, draft: ObjectDraft) -> StagedObject:
         """Create a staged object for this draft. The caller passes it to `store` or discards it."""
         components(draft.name)
-        return self._backend.stage()
+        staged = self._backend.stage()
+        staged.check_size = self._room(draft.bucket)
+        return staged
 
     def store(self, staged: StagedObject | None, rest: bytes, draft: ObjectDraft) -> ObjectInfo:
         """Append the last bytes and commit the object. The staged file is removed in every case."""
@@ -194,7 +200,17 @@ class Objects:
             object_.write(rest)
             if draft.traits.is_held:
                 self._note_hold(draft.bucket)
-            return self._with_retention([self._backend.commit(object_, draft)])[0]
+            return self._with_retention([self._commit(object_, draft)])[0]
+
+    def _commit(self, staged: StagedObject, draft: ObjectDraft, budget: WorkBudget | None = None) -> ObjectInfo:
+        if self._stored is None:
+            return self._backend.commit(staged, draft, budget)
+        with self._stored.taken(draft.bucket, staged.size):
+            return self._backend.commit(staged, draft, budget)
+
+    def _room(self, bucket: str) -> Callable[[int], None] | None:
+        """Return what raises `QuotaExceededError` if an object of this size is too much for a bucket."""
+        return None if self._stored is None else self._stored.room(bucket)
 
     def delete(self, source: ObjectSource) -> None:
         self._backend.delete(source.bucket, source.name, source.conditions, generation=source.generation)
@@ -232,9 +248,7 @@ class Objects:
             reader.copy_to(staged, budget)
             crashpoint("object.rewrite.staged")
             traits = _without_holds(reader.info.traits) if keep_traits else draft.traits
-            return self._backend.commit(
-                staged, replace(draft, traits=traits, components=reader.info.components), budget
-            )
+            return self._commit(staged, replace(draft, traits=traits, components=reader.info.components), budget)
 
     def move(self, source: ObjectSource, draft: ObjectDraft, principal: Principal, budget: WorkBudget) -> ObjectInfo:
         """Rename an object in its bucket. An interrupted move leaves both names, never none."""
@@ -261,7 +275,7 @@ class Objects:
                     reader.copy_to(staged, budget)
                     count += reader.info.components or 1
             crashpoint("object.compose.staged")
-            return self._backend.commit(staged, replace(draft, components=count), budget)
+            return self._commit(staged, replace(draft, components=count), budget)
 
     def _check_writable(self, bucket: str, principal: Principal) -> None:
         project = self._owner(bucket)
@@ -284,13 +298,15 @@ class Objects:
     def resume(self, bucket: str, upload: str, name: str) -> UploadSession | ObjectInfo:
         """Return an upload in progress, or the object if it is complete. Raises `NotFoundError` if it is neither."""
         try:
-            return self._sessions.open(bucket, upload)
+            session = self._sessions.open(bucket, upload)
         except NotFoundError:
             if name:
                 info = self._backend.info(bucket, name, checksums=False)
                 if info.upload == upload:
                     return info
             raise
+        session.check_size = self._room(bucket)
+        return session
 
     def keep(self, session: UploadSession) -> None:
         """Suspend an incomplete upload. The received bytes are on disk."""
@@ -313,7 +329,7 @@ class Objects:
         try:
             if session.draft.traits.is_held:
                 self._note_hold(session.draft.bucket)
-            info = self._backend.commit(session, session.draft, budget)
+            info = self._commit(session, session.draft, budget)
         except (DiskFullError, UnavailableError, RequestCancelledError, DeadlineExceededError):
             self._sessions.keep(session)
             raise

@@ -6,7 +6,10 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from trainshed.domain.access.quotas import AppliedLimit, Quota, QuotaName, applied
+import orjson
+
+from trainshed.domain.access.quotas import PROJECTS_ONLY, AppliedLimit, Quota, QuotaName, applied
+from trainshed.domain.models.version import hosts_of
 from trainshed.store.database import Database, Transaction, load_queries
 
 QUERY = load_queries("quotas")
@@ -101,12 +104,18 @@ def lock_quotas(tx: Transaction, project: str) -> None:
 
 def used_of(tx: Transaction, limit: AppliedLimit, *, now_us: int) -> int:
     """What counts towards a limit now, with what the transaction has written."""
+    if limit.name is QuotaName.HOSTS:
+        return sum(hosts_of(orjson.loads(row["body"])) for row in tx.rows(QUERY["version_bodies"], _of(limit)))
     if limit.name not in _COUNTED:
         return 0
-    values: dict[str, object] = {"project": limit.project}
-    if limit.name is not QuotaName.VERSIONS:
+    values = _of(limit)
+    if limit.name not in PROJECTS_ONLY:
         values["user_name"] = limit.user
     if limit.name is QuotaName.JOBS_PER_DAY:
         values["since_us"] = now_us - _DAY_US
     [row] = tx.rows(QUERY[_COUNTED[limit.name]], values)
     return int(row["used"])
+
+
+def _of(limit: AppliedLimit) -> dict[str, object]:
+    return {"project": limit.project}

@@ -30,3 +30,6 @@ select count(*) as used from jobs
 
 -- versions
 select count(*) as used from versions where project = :project;
+
+-- version_bodies
+select body from versions where project = :project and state <> 'DELETING';
