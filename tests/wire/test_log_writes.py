@@ -18,6 +18,7 @@ from trainshed.testing.processes.servers import HttpAnswer, RunningServer, ask
 from trainshed.testing.workloads.submitter import Submitter
 
 PROJECT, JOB = "writing-logs", "writer"
+SECRET = "planted-in-a-log\nab="
 WAITING = "import time\nwhile True:\n    time.sleep(0.1)\n"
 
 
@@ -52,7 +53,10 @@ class Writer:
 @pytest.fixture(scope="module")
 def writer(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Writer]:
     jobs = Submitter(server, PROJECT, tmp_path_factory.mktemp("log-writes"))
+    server.call("POST", f"/trainshed/v1/projects/{PROJECT}/secrets/key:set", {"value": SECRET})
+    jobs.labels = {"trainshed-secret-key": "file"}
     jobs.submit(JOB, WAITING)
+    jobs.labels = {}
     jobs.wait(JOB, {"RUNNING"})
     with tokens_of(server) as issued:
         yield Writer(server, jobs, issued.issue_for_job(PROJECT, JOB, ttl_s=HOUR_S))
@@ -91,6 +95,14 @@ def test_a_job_writes_to_its_own_log_only(writer: Writer) -> None:
     own = {"labels": {"ml.googleapis.com/job_id": JOB}}
     assert writer.write(writer.token, **own, severity=430).status == 200
     assert writer.entries("by-hand") == [("WARNING", "x")]
+
+
+def test_secrets_of_the_job_are_masked(writer: Writer) -> None:
+    name = f"projects/{PROJECT}/logs/secretive"
+    assert writer.write(writer.token, logName=name, textPayload=f"so {SECRET}").status == 200
+    payload = {"textPayload": None, "jsonPayload": {"key": SECRET}}
+    assert writer.write(writer.token, logName=name, **payload).status == 200
+    assert writer.entries("secretive") == [("DEFAULT", "so [secret]\n[secret]"), ("DEFAULT", '{"key":"[secret]"}')]
 
 
 def test_people_name_the_job(writer: Writer) -> None:

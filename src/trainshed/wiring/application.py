@@ -332,7 +332,7 @@ def _build_services(
         predictions=serving_plane.gateway,
         replays=Replays(serving_plane.routes, serving_plane.gateway, serving_plane.logged_requests),
         logs=AuditedLogEntries(LogEntries(core.jobs, core.home), audit),
-        log_writer=LogEntryWriter(core.jobs, core.home),
+        log_writer=LogEntryWriter(core.jobs, core.home, job_plane.secrets_of),
         log_pages=LogPages(core.jobs, core.home),
         buckets=core.buckets,
         objects=core.objects,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -54,6 +54,7 @@ class JobPlane:
     registry: EngineRegistry
     ray: RayIntegration
     control: JobController
+    secrets_of: Callable[[Job], Sequence[str]]  #: values that a job was given
 
 
 def uri_resolver(core: Core) -> UriResolver:
@@ -128,7 +129,7 @@ def build_job_plane(
         check=core.database.check_fence,
         give_up=lambda: os.kill(os.getpid(), signal.SIGTERM),
     )
-    return JobPlane(builder=builder, registry=registry, ray=ray, control=control)
+    return JobPlane(builder=builder, registry=registry, ray=ray, control=control, secrets_of=secret_files.values_of)
 
 
 def _job_queue(core: Core) -> JobQueue:

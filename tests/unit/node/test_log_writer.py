@@ -248,3 +248,11 @@ def test_a_new_copy_begins_with_a_line_and_a_tail_of_its_own(tmp_path: Path) -> 
 )
 def test_the_level_and_name_of_pythons_logging_are_not_part_of_the_message(line: str, wanted: str) -> None:
     assert strip_prefix(line) == wanted
+
+
+def test_short_lines_of_a_value_are_masked_after_its_long_ones() -> None:
+    mask = Mask(["planted-line"], ["ab=", "c"])
+    splitter = LineSplitter(mask)
+    assert splitter.feed(b"c\nplanted-line\nab=\n") == [b"c", b"[secret]", b"[secret]"]
+    assert splitter.feed(b"c\nab= and more\nc\n") == [b"[secret]", b"ab= and more", b"c"]
+    assert mask.lines(b"c\nplanted-line\nab=\nother\nc") == b"c\n[secret]\n[secret]\nother\nc"

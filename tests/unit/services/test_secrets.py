@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.domain.access.secrets import Delivery, masked_parts, requested, variable_of
+from trainshed.domain.access.secrets import Delivery, masked, masked_parts, requested, short_lines, variable_of
 from trainshed.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 from trainshed.services.access.secret_key import SecretKey
 from trainshed.services.access.secrets import Secrets
@@ -141,4 +141,20 @@ def test_no_secret_takes_the_place_of_a_variable_that_the_server_gives(name: str
 
 
 def test_each_line_of_a_value_that_is_long_enough_is_masked() -> None:
-    assert masked_parts("-----BEGIN-----\r\nabcdefghijkl\nshort\n") == ["-----BEGIN-----", "abcdefghijkl"]
+    value = "-----BEGIN-----\r\nabcdefghijkl\nshort\n"
+    assert masked_parts(value) == [
+        "-----BEGIN-----",
+        "abcdefghijkl",
+        r"-----BEGIN-----\r\nabcdefghijkl\nshort",
+        r"-----BEGIN-----\nabcdefghijkl\nshort",
+    ]
+    assert short_lines(value) == ["short"]
+
+
+def test_texts_that_pass_the_server_are_masked_as_output_is() -> None:
+    value = "planted-line\nab=\ncd"
+    assert masked(f"so {value}\nab", [value]) == "so [secret]\n[secret]\n[secret]\nab"
+    assert masked("ab=\nshort of a plan", [value]) == "ab=\nshort of a plan"
+    assert masked(repr({"key": value}), [value]) == "{'key': '[secret]'}"
+    assert masked("one and two-values", ["values-one", "two-values"]) == "one and [secret]"
+    assert masked("nothing", []) == "nothing"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from trainshed.domain.access.secrets import Delivery, masked_parts, requested, variable_of
+from trainshed.domain.access.secrets import Delivery, masked_parts, requested, short_lines, variable_of
 from trainshed.domain.jobs.job import Job
 from trainshed.engines.base import AttemptSpec
+from trainshed.errors import FailedPreconditionError
 from trainshed.node.files import remove_folder, write_file
 
 LOG = logging.getLogger("trainshed.secrets")
@@ -27,6 +28,7 @@ class SecretFiles:
 
     def __init__(self, values: Values) -> None:
         self._values = values
+        self._given: dict[tuple[str, str], tuple[str, ...]] = {}  # to jobs that this server started
 
     def give(self, job: Job, spec: AttemptSpec) -> AttemptSpec:
         """Write what the job's labels ask for into the attempt's folder. The spec has no value, only a path.
@@ -43,9 +45,29 @@ class SecretFiles:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, value in files.items():
             write_file(folder / name, value.encode())
+        self._given[job.project, job.id] = tuple(values.values())
         masked = [part for value in values.values() for part in masked_parts(value)]
-        write_file(spec.folder / SECRETS_FILE, json.dumps({"variables": variables, "masked": masked}).encode())
+        short = [line for value in values.values() for line in short_lines(value)]
+        body = {"variables": variables, "masked": masked, "short": short}
+        write_file(spec.folder / SECRETS_FILE, json.dumps(body).encode())
         return replace(spec, env={FOLDER_VARIABLE: str(folder), **spec.env}, writable=(*spec.writable, folder))
+
+    def values_of(self, job: Job) -> Sequence[str]:
+        """Return the values that a job was given: nothing that it writes through the server may show them.
+
+        After a restart of the server these are the present ones, of those secrets that are still there.
+        """
+        if not (wanted := requested(job.labels)):
+            return ()
+        if (given := self._given.get((job.project, job.id))) is not None:
+            return given
+        values: list[str] = []
+        for name in wanted:
+            try:
+                values += self._values(job.project, [name]).values()
+            except FailedPreconditionError:
+                LOG.warning("secrets.not_masked project=%s job=%s secret=%s", job.project, job.id, name)
+        return values
 
     def remove(self, job: Job, attempt: Path) -> None:
         """Remove the secrets of a job that has ended from the folder of its attempt. Idempotent.
@@ -54,6 +76,7 @@ class SecretFiles:
         """
         if not requested(job.labels):
             return
+        self._given.pop((job.project, job.id), None)
         try:
             _remove(attempt)
         except OSError as exc:  # the next start of the server tries again

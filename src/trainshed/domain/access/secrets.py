@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError
@@ -11,6 +11,7 @@ from trainshed.errors import FailedPreconditionError, InvalidArgumentError
 LABEL_PREFIX = "trainshed-secret-"  #: of a job's label that asks for the secret whose name follows
 MIN_BYTES = 8  #: a shorter value can't be masked in a log without hiding what is no secret
 MAX_BYTES = 64 * 1024
+SHOWN = "[secret]"  #: in place of a value
 #: variables that choose which code runs before the trainer's own, or that the server gives every replica
 _RESERVED_PREFIXES = ("CLOUD_ML_", "GLIBC_", "LD_", "LOCAL_", "MASTER_", "PYTHON", "TRAINSHED_")
 _RESERVED = frozenset(
@@ -88,5 +89,31 @@ def check_unchanged(before: Mapping[str, str], after: Mapping[str, str], *, what
 
 
 def masked_parts(value: str) -> list[str]:
-    """Return what is masked for a value: each of its lines that is long enough."""
-    return [line for part in value.split("\n") for line in (part.strip("\r"),) if len(line.encode()) >= MIN_BYTES]
+    """Return what is masked for a value: each line that is long enough, and the whole as JSON and `repr` show it."""
+    parts = [line for line in _lines(value) if len(line.encode()) >= MIN_BYTES]
+    if len(_lines(value)) > 1:
+        text = value.strip("\r\n")
+        parts += [text.replace("\r", "\\r").replace("\n", "\\n"), text.replace("\r", "").replace("\n", "\\n")]
+    return list(dict.fromkeys(parts))
+
+
+def short_lines(value: str) -> list[str]:
+    """Return the lines of a value that are masked only where the line before them was: alone they may be anything."""
+    return [line for line in _lines(value) if line and len(line.encode()) < MIN_BYTES]
+
+
+def _lines(value: str) -> list[str]:
+    return [line.strip("\r") for line in value.strip("\r\n").split("\n")]
+
+
+def masked(text: str, values: Iterable[str]) -> str:
+    """Return a text in which secrets with these values are replaced, as in the output of replicas."""
+    known = list(values)
+    for part in sorted({part for value in known for part in masked_parts(value)}, key=len, reverse=True):
+        text = text.replace(part, SHOWN)
+    short = {line for value in known for line in short_lines(value)}
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        if number and line.strip() in short and SHOWN in lines[number - 1]:
+            lines[number] = SHOWN
+    return "\n".join(lines)

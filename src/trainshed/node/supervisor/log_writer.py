@@ -126,6 +126,7 @@ class LineSplitter:
         self._mask = mask or Mask()
         self.rest = b""  #: the unterminated last line
         self._continues = False
+        self._last = b""  # of the lines that were not blank, masked
 
     def feed(self, data: bytes) -> list[bytes]:
         if b"\r" in data:
@@ -134,9 +135,10 @@ class LineSplitter:
         unfinished = complete.pop()
         lines: list[bytes] = []
         for line in complete:
-            last = self._mask(self._cut(line, lines))
+            last = self._mask.line(self._cut(line, lines), self._last)
             if last.strip(_BLANKS) or (self._continues and last):
                 lines.append(last)
+                self._last = last
             self._continues = False
         self.rest = self._cut(unfinished, lines)
         return lines
@@ -258,7 +260,7 @@ class ReplicaLog:
     def tail(self) -> str:
         """The last output on stderr, or on stdout if stderr is empty."""
         data = self._tails[STDERR] if self._tails[STDERR].strip() else self._tails[STDOUT]
-        masked = self._mask(data)
+        masked = self._mask.lines(data)
         if len(data) > TAIL_MAX_BYTES:
             masked = masked[self._mask.longest :]  # it may begin within a value
         return "\n".join(printable(line) for line in masked.replace(b"\r", b"\n").split(b"\n"))

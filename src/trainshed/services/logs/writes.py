@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -12,8 +12,10 @@ import orjson
 
 from trainshed.config import Home
 from trainshed.domain import names
+from trainshed.domain.access.secrets import masked
 from trainshed.domain.filters.terms import SEVERITIES
 from trainshed.domain.iam import Access, Principal
+from trainshed.domain.jobs.job import Job
 from trainshed.domain.json_fields import snake
 from trainshed.domain.logs import SERVICE
 from trainshed.domain.times import now_us
@@ -106,7 +108,9 @@ def _message(entry: Mapping[str, Any]) -> str:
 class LogEntryWriter:
     """Writes entries into the logs of running jobs. Thread-safe."""
 
-    def __init__(self, jobs: JobStore, home: Home) -> None:
+    def __init__(self, jobs: JobStore, home: Home, secrets: Callable[[Job], Sequence[str]] = lambda job: ()) -> None:
+        """`secrets` returns the values of secrets that a job was given. They are masked."""
+        self._secrets = secrets
         self._jobs = jobs
         self._home = home
 
@@ -124,11 +128,11 @@ class LogEntryWriter:
             job = self._jobs.get(project, job_id)
             if job.ended or job.attempt == 0:
                 raise FailedPreconditionError(f"The job {job_id} does not run, so nothing can be written to its log.")
-            logs.append((log_files(self._home, job)[-1], own))
+            logs.append((log_files(self._home, job)[-1], own, self._secrets(job)))
         if dry_run:
             return
-        for log, own in logs:
-            log.append([(now_us(), entry.log, entry.severity, entry.message) for entry in own])
+        for log, own, values in logs:
+            log.append([(now_us(), entry.log, entry.severity, masked(entry.message, values)) for entry in own])
 
 
 def _job_of(principal: Principal, entry: WrittenEntry) -> str:
