@@ -140,3 +140,23 @@ def test_bytes_in_buckets_are_refused_and_a_job_that_writes_files_is_ended(
         lambda: call("POST", f"{upload}later", token=server.token, body=b"x" * 1000),
         lambda answer: answer[0] == 200,
     )
+
+
+def test_owners_of_a_project_set_how_long_it_keeps_things(
+    server: RunningServer, call: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, editor = token(server, call, "owner"), token(server, call, "editor")
+    days = {"name": "log-days", "value": 30}
+    assert call("POST", f"{QUOTAS}:set", token=editor, body=days)[0] == 403
+    assert call("POST", f"{QUOTAS}:set", token=owner, body=days)[0] == 200
+    for wrong in (days | {"value": 0}, days | {"user": "ada"}):
+        assert call("POST", f"{QUOTAS}:set", token=owner, body=wrong)[0] == 400
+    monkeypatch.setenv("TRAINSHED_URL", server.url)
+    monkeypatch.setenv("TRAINSHED_TOKEN", owner)
+    done = CliRunner().invoke(main, ["quotas", "set", "trial-days", "7", "--project", PROJECT])
+    assert done.exit_code == 0, done.output
+    _, page = call("GET", QUOTAS, token=editor)
+    shown = {each["name"]: (each["value"], each["used"]) for each in page["quotas"] if each["name"].endswith("-days")}
+    assert shown == {"log-days": (30, None), "trial-days": (7, None)}
+    for name in shown:
+        assert call("POST", f"{QUOTAS}:unset", token=owner, body={"name": name})[0] == 200

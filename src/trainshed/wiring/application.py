@@ -20,9 +20,7 @@ from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.credentials import LocalCredentials, RemoteCredentials
 from trainshed.control.jobs.orphans import end_orphans
 from trainshed.control.jobs.secret_files import remove_left_secrets
-from trainshed.control.jobs.storage_watch import StorageWatch
 from trainshed.control.tuning.controller import TuningController
-from trainshed.control.tuning.trial_folders import TrialFolders
 from trainshed.domain.image_registries import ImageRegistries
 from trainshed.domain.names import LOCAL_ENGINE, RAY_ENGINE
 from trainshed.domain.policies import JOBS, MODELS
@@ -93,7 +91,7 @@ from trainshed.wiring.jobs import (
 )
 from trainshed.wiring.public_data import build_public_data
 from trainshed.wiring.ray import RayIntegration
-from trainshed.wiring.tuning import TuningPlane, build_tuning_plane
+from trainshed.wiring.tuning import Sweeper, TuningPlane, build_tuning_plane
 
 ORPHANS_END_TIMEOUT_S = 20.0  #: beyond the grace of their replicas
 
@@ -105,8 +103,7 @@ class Application:
     services: Services
     control: JobController
     tuning: TuningController
-    trial_folders: TrialFolders
-    storage_watch: StorageWatch
+    sweepers: tuple[Sweeper, ...]
     runtimes: Runtimes
     warm: WarmProcesses
     routes: Routes
@@ -137,8 +134,8 @@ class Application:
         self.deployments.start()
         self.control.start()
         self.tuning.start()
-        self.trial_folders.start()
-        self.storage_watch.start()
+        for sweeper in self.sweepers:
+            sweeper.start()
         self.ray.begin(self.control.wake)
         self.machine.begin()
         try:
@@ -151,15 +148,15 @@ class Application:
             self.services.tensorboards.close()
             self.services.buckets.close()
             self.tuning.stop()
-            self.trial_folders.stop()
-            self.storage_watch.stop()
+            for sweeper in self.sweepers:
+                sweeper.stop()
             self.control.stop()
             self.deployments.stop()
             self.services.runtimes.close()
             self.warm.stop()
             self.tuning.join()
-            self.trial_folders.join()
-            self.storage_watch.join()
+            for sweeper in self.sweepers:
+                sweeper.join()
             self.control.join()
             self.deployments.join()
             self.hosts.close()
@@ -229,8 +226,7 @@ def build_application(
         _build_services(core, job_plane, serving_plane, tuning_plane, readers, tokens, info),
         job_plane.control,
         tuning_plane.control,
-        tuning_plane.folders,
-        StorageWatch(core.jobs, core.stored, wake=job_plane.control.wake, check=core.database.check_fence),
+        tuning_plane.sweepers,
         core.runtimes,
         core.engine.warm,
         serving_plane.routes,

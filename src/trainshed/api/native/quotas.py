@@ -1,6 +1,6 @@
 """Quotas, and the network of a project: those who may read a project read them; owners set them.
 
-An owner of a project sets limits of its users. Other limits need an owner of all projects.
+An owner of a project sets limits of its users, and how long it keeps things. Others need an owner of all projects.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from trainshed.api.http.routing import Handler, Parameter, ProjectScope, Route, 
 from trainshed.api.schemas import networks
 from trainshed.api.schemas import quotas as shapes
 from trainshed.api.schemas.server import EmptyBody
+from trainshed.domain.access.quotas import RETENTION
 from trainshed.domain.iam import Access
 from trainshed.errors import InvalidArgumentError
 
@@ -58,7 +59,7 @@ async def unset_of_any(request: Request) -> JSONResponse:
 
 async def _of_user(request: Request) -> dict[str, object]:
     wanted = await body(request)
-    if not wanted.get("user"):
+    if not wanted.get("user") and wanted.get("name") not in RETENTION:
         raise InvalidArgumentError(_NO_USER, field="user")
     return wanted
 
@@ -121,7 +122,7 @@ ROUTES = (
         set_of_user,
         RouteSchema(
             name="quotas.setOfUser",
-            summary="Set a limit of a user of a project, or of each user",
+            summary="Set a limit of a user of a project, or of each user; or how long the project keeps something",
             body=shapes.UserQuotaRequestBody,
             response=shapes.QuotaBody,
         ),
@@ -133,7 +134,7 @@ ROUTES = (
         unset_of_user,
         RouteSchema(
             name="quotas.unsetOfUser",
-            summary="Remove a limit of a user of a project, or of each user",
+            summary="Remove a limit of a user of a project, or of each user; or how long the project keeps something",
             body=shapes.UserQuotaNameBody,
             response=EmptyBody,
         ),

@@ -40,19 +40,24 @@ class QuotasBody(TypedDict):
     quotas: list[QuotaBody]
 
 
+_ProjectUser = Annotated[
+    str, "`*` is each user without a limit of their own. Left out for days that something is kept.", Example("ada")
+]
+
+
 class UserQuotaRequestBody(TypedDict):
-    """A limit of a user, or of each user, to set."""
+    """A limit of a user, or of each user, or days that the project keeps something, to set."""
 
     name: _Name
-    user: Annotated[str, "`*` is each user without a limit of their own.", Example("ada")]
+    user: NotRequired[_ProjectUser]
     value: Annotated[int, Example(8)]
 
 
 class UserQuotaNameBody(TypedDict):
-    """A limit of a user, or of each user, to remove."""
+    """A limit of a user, or of each user, or days that the project keeps something, to remove."""
 
     name: _Name
-    user: Annotated[str, "`*` is each user without a limit of their own.", Example("ada")]
+    user: NotRequired[_ProjectUser]
 
 
 class QuotaRequestBody(TypedDict):

@@ -8,7 +8,7 @@ from trainshed.cli.toolkit.lazy_group import Command
 from trainshed.cli.toolkit.options import CommandContext, WordChoice, format_option, project_option, session
 from trainshed.cli.toolkit.output import Column, say, show_list
 from trainshed.client.transport import segment, target
-from trainshed.domain.access.quotas import EACH, WORDS, QuotaName
+from trainshed.domain.access.quotas import EACH, RETENTION, WORDS, QuotaName
 from trainshed.errors import CannotProceedError
 
 _USED = (
@@ -70,12 +70,14 @@ def describe(name: str, project: str | None, format: str | None) -> None:
 @_user_option
 @_all_option
 def set_(name: str, value: int, project: str | None, user: str | None, all_projects: bool) -> None:
-    """Set a limit of a project, or with --user of a user of it. Owners of a project set those of its users.
+    """Set a limit of a project, or with --user of a user of it. Owners of a project set those of its users, and for
+    how many days it keeps things.
 
     \b
     Example:
       trainshed quotas set running-replicas 8 --user '*'
       trainshed quotas set jobs-per-day 500 --all-projects
+      trainshed quotas set log-days 90
     """
     where = _change("set", {"name": name, "value": value}, project, user, all_projects)
     say(f"Set {name} of {where} to {value}.")
@@ -108,9 +110,9 @@ def _change(verb: str, body: dict[str, object], project: str | None, user: str |
         raise CannotProceedError("Give --project or --all-projects, and not both.")
     context = session(project)
     name = EACH if all_projects else context.project
-    if user and not all_projects:
+    if (user or body["name"] in RETENTION) and not all_projects:
         path = f"/trainshed/v1/projects/{segment(name)}/quotas:{verb}"
-        context.client.call("POST", path, body=body | {"user": user})
+        context.client.call("POST", path, body=body | {"user": user or ""})
     else:
         context.client.call("POST", f"/trainshed/v1/quotas:{verb}", body=body | {"project": name, "user": user or ""})
     of_project = "each project" if all_projects else f"project [{name}]"

@@ -558,7 +558,11 @@ declare namespace Api {
     | "versions"
     | "hosts"
     | "bucket-bytes"
-    | "requests-per-second";
+    | "requests-per-second"
+    | "log-days"
+    | "attempt-days"
+    | "trial-days"
+    | "request-log-days";
 
   /** A limit to set. */
   interface QuotaRequest {
@@ -990,16 +994,16 @@ declare namespace Api {
 
   type UserKind = "user" | "service-account";
 
-  /** A limit of a user, or of each user, to remove. */
+  /** A limit of a user, or of each user, or days that the project keeps something, to remove. */
   interface UserQuotaName {
     name: QuotaName;
-    user: string;
+    user?: string;
   }
 
-  /** A limit of a user, or of each user, to set. */
+  /** A limit of a user, or of each user, or days that the project keeps something, to set. */
   interface UserQuotaRequest {
     name: QuotaName;
-    user: string;
+    user?: string;
     value: number;
   }
 

@@ -10,6 +10,7 @@ from trainshed.errors import InvalidArgumentError, QuotaExceededError, StorageQu
 
 EACH = "*"  #: as a project or a user: each one that has no limit of its own
 MAX_VALUE = 2**62
+MAX_DAYS = 100_000
 
 
 class QuotaName(StrEnum):
@@ -23,6 +24,10 @@ class QuotaName(StrEnum):
     HOSTS = "hosts"
     BUCKET_BYTES = "bucket-bytes"
     REQUESTS_PER_SECOND = "requests-per-second"
+    LOG_DAYS = "log-days"
+    ATTEMPT_DAYS = "attempt-days"
+    TRIAL_DAYS = "trial-days"
+    REQUEST_LOG_DAYS = "request-log-days"
 
 
 #: what each limit counts, for people
@@ -35,11 +40,17 @@ WORDS: Mapping[QuotaName, str] = {
     QuotaName.HOSTS: "hosts of versions",
     QuotaName.BUCKET_BYTES: "of objects in buckets",
     QuotaName.REQUESTS_PER_SECOND: "predictions a second",
+    QuotaName.LOG_DAYS: "days for which the output of a job is kept after its end",
+    QuotaName.ATTEMPT_DAYS: "days for which the files of a job's attempts are kept after its end",
+    QuotaName.TRIAL_DAYS: "days for which the folders of trials are kept after the end of their search",
+    QuotaName.REQUEST_LOG_DAYS: "days for which logged requests are kept",
 }
+#: how long something is kept. An owner of the project sets it, because it takes from nobody else
+RETENTION = frozenset({QuotaName.LOG_DAYS, QuotaName.ATTEMPT_DAYS, QuotaName.TRIAL_DAYS, QuotaName.REQUEST_LOG_DAYS})
 #: limits that nothing counts towards: each job is compared with them by itself
 LEVELS = frozenset({QuotaName.HIGHEST_PRIORITY})
 #: limits of projects alone: versions, hosts and objects have no user
-PROJECTS_ONLY = frozenset({QuotaName.VERSIONS, QuotaName.HOSTS, QuotaName.BUCKET_BYTES})
+PROJECTS_ONLY = frozenset({QuotaName.VERSIONS, QuotaName.HOSTS, QuotaName.BUCKET_BYTES}) | RETENTION
 _BYTE_UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("KB", 10**3))
 
 
@@ -87,6 +98,10 @@ def check_quota(name: str, value: int, *, user: str) -> QuotaName:
     quota = QuotaName(name)
     if not -MAX_VALUE < value < MAX_VALUE or (value < 0 and quota not in LEVELS):
         raise InvalidArgumentError(f"The limit {quota} must be 0 or more, and not {value}.", field="value")
+    if quota in RETENTION and not 1 <= value <= MAX_DAYS:
+        raise InvalidArgumentError(
+            f"{quota} is 1 to {MAX_DAYS:,} days, and not {value}. Remove it to keep everything.", field="value"
+        )
     if user and quota in PROJECTS_ONLY:
         raise InvalidArgumentError(f"The limit {quota} is of a project as a whole. Leave out the user.", field="user")
     return quota

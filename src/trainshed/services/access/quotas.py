@@ -9,6 +9,8 @@ from typing import Any
 from trainshed.domain import names
 from trainshed.domain.access.quotas import (
     EACH,
+    LEVELS,
+    RETENTION,
     AppliedLimit,
     Quota,
     QuotaName,
@@ -69,7 +71,7 @@ class Quotas:
     def unset(self, project: str, body: Mapping[str, Any]) -> None:
         """Remove a limit. Raises `NotFoundError` if it is not set."""
         user = _user(body)
-        name = check_quota(str(body.get("name", "")), 0, user=user)
+        name = check_quota(str(body.get("name", "")), 1, user=user)
         if not self._store.remove(project=_project(project), user=user, name=name):
             what = f"user {user} of project {project}" if user else f"project {project}"
             raise NotFoundError(
@@ -118,7 +120,7 @@ class Quotas:
         return check
 
     def _body(self, limit: AppliedLimit) -> dict[str, Any]:
-        counts = limit.user != EACH and limit.name is not QuotaName.HIGHEST_PRIORITY
+        counts = limit.user != EACH and limit.name not in LEVELS | RETENTION
         return {
             "name": limit.name.value,
             "project": limit.project,

@@ -54,6 +54,11 @@ class QuotaStore:
         quotas = self.all()
         return applied(quotas, project, user) if quotas else ()
 
+    def projects(self) -> list[str]:
+        """All projects that have jobs or models."""
+        with self._database.read() as tx:
+            return [row["project"] for row in tx.rows(QUERY["projects_with_work"])]
+
     def put(self, quota: Quota) -> None:
         """Set a limit, in place of the one that was set before."""
         self._write(partial(_put, quota))

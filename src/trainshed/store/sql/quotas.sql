@@ -33,3 +33,6 @@ select count(*) as used from versions where project = :project;
 
 -- version_bodies
 select body from versions where project = :project and state <> 'DELETING';
+
+-- projects_with_work
+select project from jobs union select project from models order by 1;

@@ -30,3 +30,10 @@ update trials set folder = :folder where project = :project and job = :job and n
 select jobs.* from trials
   join jobs on jobs.project = trials.project and jobs.parent = trials.job and jobs.trial = trials.number
  where trials.folder = 'REMOVING' and jobs.parent <> '' order by trials.project, trials.job, trials.number;
+
+-- ended_with_folders
+select * from jobs as search
+ where project = :project and replicas = 0 and state in ('SUCCEEDED', 'FAILED', 'CANCELLED') and ended_us < :before_us
+   and exists (select 1 from trials where trials.project = search.project and trials.job = search.id
+                and trials.folder = 'KEPT')
+ order by order_us, id;

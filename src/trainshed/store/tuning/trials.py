@@ -105,6 +105,13 @@ class TrialStore:
             tx.run_many(QUERY["set_folder"], rows)
             lock_and_tell(tx, job, (event,))
 
+    def ended_with_folders(self, project: str, *, before_us: int) -> Sequence[Job]:
+        """The searches of a project that ended before and have trials whose folders are kept."""
+        values = {"project": project, "before_us": before_us}
+        with self._database.read() as tx:
+            jobs = read_rows(tx.rows(QUERY["ended_with_folders"], values), job_from_row).values
+        return [job for job in jobs if job.tuning is not None]
+
     def folders_to_remove(self) -> Sequence[Job]:
         """The jobs of trials whose folders are marked, also those of searches that have ended."""
         with self._database.read() as tx:
