@@ -11,7 +11,7 @@ from pathlib import Path
 from trainshed.buckets.backend import BackendRouter
 from trainshed.buckets.cloud.backend import CloudBackend
 from trainshed.buckets.cloud.config import CloudBucketConfig, read_cloud_buckets
-from trainshed.buckets.disk_usage import stored_bytes
+from trainshed.buckets.dirfd import stored_bytes
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.buckets.uploads import UploadSessions
 from trainshed.config import Home, Settings, default_project, environment

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.buckets.disk_usage import stored_bytes
+from trainshed.buckets.dirfd import stored_bytes
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.buckets.uploads import UploadSession, UploadSessions
 from trainshed.domain.access.quotas import AppliedLimit, QuotaName
