@@ -23,7 +23,7 @@ PASS_MAX_BYTES = 2 << 20  #: of one pass, over all files
 RECORD_MAX_BYTES = 64 * 1024  #: a longer record is a graph, an image or the like: it is skipped without being read
 MAX_NAMES = 4000  #: examined in one pass
 MAX_FILES = 64
-MAX_DEPTH = 4
+MAX_DEPTH = 12
 _CHUNK_BYTES = 256 * 1024
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -48,9 +48,13 @@ class Scalar(NamedTuple):
 @dataclass(slots=True)
 class _File:
     inode: int
+    path: str  #: below the searched folder
     offset: int = 0
+    rest: int = 0  #: bytes behind the last whole record
     known: set[str] = field(default_factory=set)
     damaged: bool = False
+    odd: int = 0  #: events whose time or step can't be
+    early: int = 0  #: events from before the training
 
 
 class EventFiles:
@@ -75,15 +79,30 @@ class EventFiles:
                 visited.add((status.st_dev, status.st_ino))  # folders may be nested
                 if not stat.S_ISREG(status.st_mode) or status.st_mtime_ns // 1000 < self._since_us:
                     continue
-                file = self._file(folder, name, status)
+                file = self._file(folder, name, status, "/".join((*path, name)))
                 for scalar in self._read(file, fd, status.st_size):
                     yield scalar._replace(folder=path)
+                file.rest = status.st_size - file.offset
         self.complete = self._budget > 0
 
-    def _file(self, folder: EventFolder, name: str, status: os.stat_result) -> _File:
+    def problems(self) -> Iterator[str]:
+        """Why values may be missing after the last pass, a sentence for each file with a fault."""
+        for file in self._files.values():
+            if file.damaged:
+                yield f"The event file {file.path} is damaged at byte {file.offset}: nothing behind it was read."
+            elif file.rest and self.complete:
+                yield f"The event file {file.path} ends within a record, at byte {file.offset}."
+            if file.odd:
+                yield f"{file.odd} events of {file.path} have a time or a step that can't be."
+            if file.early:
+                yield f"{file.early} events of {file.path} are older than the trial. Is a clock wrong?"
+        if len(self._files) >= MAX_FILES:
+            yield f"There are more than {MAX_FILES} event files, and only those were read."
+
+    def _file(self, folder: EventFolder, name: str, status: os.stat_result, path: str) -> _File:
         file = self._files.get((folder, name))
         if file is None or file.inode != status.st_ino or file.offset > status.st_size:
-            file = self._files[folder, name] = _File(status.st_ino)
+            file = self._files[folder, name] = _File(status.st_ino, path)
         return file
 
     def _read(self, file: _File, fd: int, size: int) -> Iterator[Scalar]:
@@ -117,11 +136,14 @@ class EventFiles:
         tfrecord.check_record(record, footer, offset=file.offset)
         event = event_records.scalars(record, file.known)
         if not 0 <= event.time_s < 1e11 or not 0 <= event.step < 1 << 53:
+            file.odd += 1
             return
         time_us = int(event.time_s * 1e6)
         if time_us >= self._since_us:
             for tag, value in event.values:
                 yield Scalar((), tag, time_us, event.step, value)
+        else:
+            file.early += bool(event.values)
 
 
 def _event_files(folders: Iterable[EventFolder]) -> Iterator[tuple[EventFolder, tuple[str, ...], str]]:

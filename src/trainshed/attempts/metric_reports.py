@@ -12,7 +12,14 @@ from trainshed.attempts.event_files import EventFolder, open_below
 from trainshed.node.process.metric_reports import COPY_MAX_BYTES, HYPERTUNE_FILE, READ_MAX_BYTES, REPORTS_FILE
 
 Report = dict[str, object]
+_SHOWN_MAX_BYTES = 80  #: of a broken line
 _COPY_READ_MAX_BYTES = 2 * COPY_MAX_BYTES
+
+
+class BrokenLine(str):
+    """The beginning of a line that is no report."""
+
+    __slots__ = ()
 
 
 class ReportCopy:
@@ -33,11 +40,14 @@ class ReportCopy:
                 self._inode, self._offset = status.st_ino, 0
             lines, end, _torn = os.pread(fd, _COPY_READ_MAX_BYTES, self._offset).rpartition(b"\n")
         self._offset += len(lines) + len(end)
-        yield from _parse(lines)
+        yield from (report for report in _parse(lines) if isinstance(report, dict))
 
 
-def last_reports(folders: Iterable[EventFolder]) -> Iterator[Report]:
-    """The reports in hypertune's own files. Such a file is truncated at each report, so its end may be cut off."""
+def last_reports(folders: Iterable[EventFolder]) -> Iterator[Report | BrokenLine]:
+    """The reports in hypertune's own files. Such a file is truncated at each report, so its end may be cut off.
+
+    A line that is no report comes as `BrokenLine`.
+    """
     for folder in folders:
         with open_below(folder, HYPERTUNE_FILE) as fd:
             regular = fd is not None and stat.S_ISREG(os.fstat(fd).st_mode)
@@ -45,11 +55,10 @@ def last_reports(folders: Iterable[EventFolder]) -> Iterator[Report]:
         yield from _parse(data)
 
 
-def _parse(lines: bytes) -> Iterator[Report]:
+def _parse(lines: bytes) -> Iterator[Report | BrokenLine]:
     for line in lines.splitlines():
         try:
             report = orjson.loads(line)
         except orjson.JSONDecodeError:
-            continue  # cut off: it is read again
-        if isinstance(report, dict):
-            yield report
+            report = None
+        yield report if isinstance(report, dict) else BrokenLine(line[:_SHOWN_MAX_BYTES].decode(errors="replace"))

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from trainshed.attempts.event_files import EventFiles, EventFolder, Scalar
-from trainshed.attempts.metric_reports import Report, ReportCopy, last_reports
+from trainshed.attempts.event_records import MAX_TAG
+from trainshed.attempts.metric_reports import BrokenLine, Report, ReportCopy, last_reports
 from trainshed.domain.tuning.trial import MAX_TAGS, TrialMeasurement, TrialOutcome, thinned
 
 HYPERTUNE = "hypertune"  #: the source of values that were reported with it
@@ -42,6 +43,7 @@ class TrialMetrics:
         self._sources: dict[tuple[str, ...], _Source] = {}  # by folder
         self._reports = _Source()
         self._copy = ReportCopy()
+        self._problem = ""  # of reports with hypertune
         self._tags: dict[str, None] = {}
 
     @property
@@ -53,8 +55,13 @@ class TrialMetrics:
         """Read what is new. `attempt` has the copy of all reports, `report_files` are folders of hypertune's files."""
         for scalar in self._files.read_new(folders):
             self._add_scalar(scalar)
-        for report in (*self._copy.new_reports(attempt), *last_reports(report_files)):
+        for report in self._copy.new_reports(attempt):
             self._add_report(report)
+        for line in last_reports(report_files):
+            if isinstance(line, BrokenLine):
+                self._problem = f"A line that hypertune wrote is cut off or no JSON object: {str(line)!r}."
+            else:
+                self._add_report(line)
 
     def outcome(self) -> TrialOutcome:
         """What the trial has reported so far."""
@@ -66,6 +73,7 @@ class TrialMetrics:
             source=name,
             diverged=bool(ordered) and not math.isfinite(ordered[-1][2]),
             tags=() if ordered else tuple(self._tags)[:MAX_TAGS],
+            problem="" if ordered else self._problem or next(self._files.problems(), ""),
         )
 
     def _preferred(self) -> tuple[str, _Source]:
@@ -88,10 +96,16 @@ class TrialMetrics:
             try:
                 time_us, step = int(float(str(report["timestamp"])) * 1e6), int(str(report["global_step"]))
                 value = float(str(report[tag]))
-            except (KeyError, ValueError, OverflowError):
+            except (KeyError, ValueError, OverflowError) as exc:
+                what = f"no {exc}" if isinstance(exc, KeyError) else str(exc)
+                self._problem = f"A report with hypertune of {tag[:MAX_TAG]!r} can't be used: {what[:MAX_TAG]}."
                 continue
             if tag == self._tag and 0 <= time_us < 1 << 62 and 0 <= step < 1 << 62:
                 self._reports.add(time_us, step, value)
+            elif tag == self._tag:
+                self._problem = (
+                    f"A report with hypertune has a time or a step that can't be: {time_us / 1e6:g}, {step}."
+                )
             elif len(self._tags) < MAX_TAGS:
                 self._tags[tag[:200]] = None
 

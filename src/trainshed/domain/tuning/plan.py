@@ -124,6 +124,10 @@ def missing_metric_message(tag: str, trial: Trial) -> str:
     """Why a trial that succeeded has no value, with what it did report."""
     tags = trial.outcome.tags if trial.outcome else ()
     opening = f"Trial {trial.number} ended without a value of {tag!r}, the hyperparameterMetricTag of this job."
+    if trial.outcome and trial.outcome.problem:
+        opening = f"{opening} {trial.outcome.problem}"
+        if not tags:
+            return opening
     if not tags:
         return (
             f"{opening} It reported no metric at all. Write scalar summaries below --job-dir, or call "

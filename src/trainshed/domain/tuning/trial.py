@@ -42,6 +42,7 @@ class TrialOutcome:
     source: str = ""  #: where they come from: hypertune, or a folder below the job's
     diverged: bool = False  #: the last value was NaN or infinite
     tags: tuple[str, ...] = ()  #: others that the trial reported, if it reported no value of the metric
+    problem: str = ""  #: what is wrong with its files, if it reported no value of the metric
 
     @property
     def final(self) -> TrialMeasurement | None:
@@ -55,6 +56,7 @@ class TrialOutcome:
             source=value["source"],
             diverged=value["diverged"],
             tags=tuple(value["tags"]),
+            problem=value.get("problem", ""),
         )
 
     def body(self) -> dict[str, Any]:
@@ -64,6 +66,7 @@ class TrialOutcome:
             "source": self.source,
             "diverged": self.diverged,
             "tags": list(self.tags),
+            "problem": self.problem,
         }
 
 
