@@ -63,6 +63,7 @@ from trainshed.api.storage import buckets as storage_buckets
 from trainshed.api.storage import cors, public
 from trainshed.api.storage import objects as storage_objects
 from trainshed.api.storage import uploads as storage_uploads
+from trainshed.api.storage import xml as storage_xml
 from trainshed.domain.iam import Access, Principal
 from trainshed.domain.partial_response import read_fields
 from trainshed.errors import NotFoundError, UnavailableError, UnimplementedError
@@ -107,6 +108,7 @@ ROUTES: tuple[Route, ...] = (
     *storage_buckets.ROUTES,
     *storage_objects.ROUTES,
     *storage_uploads.ROUTES,
+    *storage_xml.ROUTES,
     *storage_batch.ROUTES,
     *discovery_routes.ROUTES,
 )
@@ -188,6 +190,8 @@ class Api:
         _check_transfer(request)
         await override_method(request)
         route, params, methods = self._router.find(_routed_method(scope), _current_path(scope["raw_path"]))
+        if route is None and storage_xml.rewrite_signed_path(scope):
+            route, params, methods = self._router.find(_routed_method(scope), scope["raw_path"])
         if (answer := await cors.preflight(request, self._router, self._services)) is not None:
             return answer
         if not await cors.is_allowed(request, route, params, self._services):
@@ -209,7 +213,7 @@ class Api:
             return await _handle(request, route)
         if route is not None and await public.is_anonymous_read(request, route):
             return await public.respond(request, route)
-        principal = await self._uploader(request, route) or await self._principal(request)
+        principal = await self._by_url(request, route) or await self._principal(request)
         audit.identify(trail, principal)
         self._count(scope)
         if route is None:
@@ -247,11 +251,15 @@ class Api:
         self._in_progress += 1
         scope["trainshed.counted"] = True
 
-    async def _uploader(self, request: Request, route: Route | None) -> Principal | None:
-        """Return who continues a resumable upload by its URL alone, which is its own credential."""
-        if not self._authentication or route is None or not auth.is_upload_session(request, route):
+    async def _by_url(self, request: Request, route: Route | None) -> Principal | None:
+        """Return who continues a resumable upload by its URL alone, or has signed the URL of an object."""
+        if not self._authentication or route is None:
             return None
-        return await run_in_threadpool(auth.uploader, request, self._services)
+        if auth.is_upload_session(request, route):
+            return await run_in_threadpool(auth.uploader, request, self._services)
+        if storage_xml.is_signed_request(request, route):
+            return await run_in_threadpool(storage_xml.signer, request, self._services)
+        return None
 
     async def _principal(self, request: Request) -> Principal:
         if not self._authentication:

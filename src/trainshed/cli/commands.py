@@ -154,6 +154,10 @@ COMMANDS: dict[str, tuple[Any, str]] = {
                 },
                 "Make, list and revoke tokens.",
             ),
+            "keys": (
+                {"create": ("server.keys:create", "Make a key of a service account, in a file.")},
+                "Keys of service accounts, in Google's form.",
+            ),
             "users": (
                 {
                     "list": ("server.users:list_", "List users and service accounts."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainshed.gateway.gateway import PredictionGateway
+from trainshed.services.access.account_keys import AccountKeys
 from trainshed.services.access.audit import AuditLog
 from trainshed.services.access.networks import ProjectNetworks
 from trainshed.services.access.oidc import OidcSignIn
@@ -49,6 +50,7 @@ class Services:
     """One attribute per resource."""
 
     tokens: Tokens
+    account_keys: AccountKeys
     users: Users
     quotas: Quotas
     networks: ProjectNetworks

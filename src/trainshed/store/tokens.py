@@ -26,6 +26,7 @@ class Token:
     revoked_us: int | None = None
     disabled: bool = False  #: whether its user is
     parent: str = ""  #: id of the token that was exchanged for it; empty if none was
+    public_key: str = ""  #: of the key of a service account, which has no secret here
 
     def good_at(self, now_us: int) -> bool:
         return not self.disabled and self.revoked_us is None and (self.expires_us is None or now_us < self.expires_us)
@@ -47,6 +48,7 @@ class TokenStore:
             "label": token.label,
             "created_us": token.created_us,
             "expires_us": token.expires_us,
+            "public_key": token.public_key,
         }
         with self._database.write() as tx:
             tx.run(QUERY["forget_expired"], {"before_us": token.created_us - 86_400_000_000})
@@ -65,6 +67,11 @@ class TokenStore:
         with self._database.read() as tx:
             rows = tx.rows(QUERY["get_token"], {"id": token_id})
         return _token(rows[0]) if rows else None
+
+    def keys_of(self, user: str, project: str) -> Sequence[Token]:
+        """The keys of a service account in a project that are not revoked, the newest first."""
+        with self._database.read() as tx:
+            return [_token(row) for row in tx.rows(QUERY["keys_of"], {"user_name": user, "project": project})]
 
     def of_project(self, project: str) -> Sequence[Token]:
         """The tokens of one project, or of all with ALL_PROJECTS."""
@@ -110,6 +117,7 @@ def _token(row: Mapping[str, Any]) -> Token:
         revoked_us=row["revoked_us"],
         disabled=row["disabled_us"] is not None,
         parent=row["parent"],
+        public_key=row["public_key"],
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from trainshed.config import Home, default_project, environment
 from trainshed.domain.access.oidc import OidcSettings
 from trainshed.domain.access.quotas import AppliedLimit, QuotaName
+from trainshed.services.access.account_keys import AccountKeys
 from trainshed.services.access.audit import AuditLog
 from trainshed.services.access.oidc import OidcSignIn
 from trainshed.services.access.oidc_provider import OidcProvider
@@ -17,7 +18,7 @@ from trainshed.services.access.users import Users
 from trainshed.services.jobs.cancellations import Cancellations
 from trainshed.store.audit import AuditStore
 from trainshed.store.projects import ProjectStore
-from trainshed.store.tokens import UserStore
+from trainshed.store.tokens import TokenStore, UserStore
 from trainshed.wiring.core import Core
 
 
@@ -26,6 +27,10 @@ def build_users(core: Core, tokens: Tokens, cancellations: Cancellations) -> Use
     if core.settings.disabled_users_jobs == "keep":
         return Users(store, tokens)
     return Users(store, tokens, cancel_jobs=cancellations.of_user)
+
+
+def build_account_keys(core: Core, tokens: Tokens) -> AccountKeys:
+    return AccountKeys(TokenStore(core.database), UserStore(core.database), tokens)
 
 
 def build_audit(core: Core) -> AuditLog:

@@ -78,7 +78,7 @@ from trainshed.store.job_search import JobSearchStore
 from trainshed.store.policies import PolicyStore
 from trainshed.store.tokens import TokenStore, UserStore
 from trainshed.store.tuning.studies import StudyStore
-from trainshed.wiring.access import build_audit, build_oidc, build_projects, build_quotas, build_users
+from trainshed.wiring import access as access_wiring
 from trainshed.wiring.core import Core, build_core
 from trainshed.wiring.jobs import (
     JobPlane,
@@ -292,18 +292,19 @@ def _build_services(
         core.runtimes,
         in_use=lambda name: core.jobs.runtime_in_use(name) or runtime_in_use(core.models, name),
     )
-    progress, projects, audit = readers.progress, build_projects(core), build_audit(core)
+    progress, projects, audit = readers.progress, access_wiring.build_projects(core), access_wiring.build_audit(core)
     policies = PolicyStore(core.database)
     models, versions = _models_and_versions(core, uri_checker, projects, job_plane, serving_plane)
     reports = JobReports(attempts=AttemptFolders(core.home.jobs), progress=progress, failures=Failures(core.home))
     return Services(
         tokens=tokens,
+        account_keys=access_wiring.build_account_keys(core, tokens),
         networks=core.networks,
-        quotas=build_quotas(core),
+        quotas=access_wiring.build_quotas(core),
         rates=core.rates,
         secrets=core.secrets,
-        users=build_users(core, tokens, Cancellations(core.jobs, control, tuning_plane.jobs)),
-        oidc=build_oidc(core.home, tokens),
+        users=access_wiring.build_users(core, tokens, Cancellations(core.jobs, control, tuning_plane.jobs)),
+        oidc=access_wiring.build_oidc(core.home, tokens),
         audit=audit,
         sessions=BrowserSessions(tokens),
         projects=projects,
@@ -380,7 +381,7 @@ def _build_provisioner(core: Core, hosts: HostEngine) -> VersionProvisioner:
         images=ImageResolver(
             tool=core.settings.container_tool,
             registries=ImageRegistries.parse(core.settings.image_registries),
-            number=build_projects(core).number,
+            number=access_wiring.build_projects(core).number,
         ),
         find_parity=find_parity(core.models),
     )
@@ -402,7 +403,7 @@ def _jobs(core: Core, uri_checker: UriChecker, control: JobController, reports: 
         models=core.models,
         machines=core.machines,
         registries=ImageRegistries.parse(core.settings.image_registries),
-        quotas=build_quotas(core),
+        quotas=access_wiring.build_quotas(core),
     )
     return Jobs(core.jobs, control, checks, reports, tuning)
 
@@ -441,7 +442,7 @@ def _models_and_versions(
         placement=job_plane.registry,
         uri_checker=uri_checker,
         registries=ImageRegistries.parse(core.settings.image_registries),
-        quotas=build_quotas(core),
+        quotas=access_wiring.build_quotas(core),
     )
     versions = Versions(core.models, deployments, metrics, projects, checks)
     return Models(core.models, deployments, metrics, projects), versions

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from urllib.parse import parse_qs
 
 from starlette.concurrency import run_in_threadpool
@@ -18,6 +20,7 @@ from trainshed.errors import TrainshedError
 
 FORM_LIMIT = 16_384
 ACCESS_TOKEN_TTL_S = 3600
+_BY_KEY = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
 async def create(request: Request) -> JSONResponse:
@@ -31,6 +34,17 @@ async def create(request: Request) -> JSONResponse:
 def _project_of(value: object) -> str:
     """Return the project that the record shows a change of tokens to. Empty for all projects."""
     return value if isinstance(value, str) and value != ALL_PROJECTS else ""
+
+
+async def create_key(request: Request) -> JSONResponse:
+    wanted = await body(request)
+    about = trail(request)
+    about.name(str(wanted.get("user", "")))
+    about.project = _project_of(wanted.get("project"))
+    make = partial(
+        services(request).account_keys.create, token_uri=f"{request.scope['scheme']}://{request.headers['host']}/token"
+    )
+    return JSONResponse(await run_in_threadpool(make, principal(request), wanted))
 
 
 async def show_all(request: Request) -> JSONResponse:
@@ -52,13 +66,18 @@ async def token(request: Request) -> JSONResponse:
         form = parse_qs((await read_body(request, limit=FORM_LIMIT)).decode("ascii", "replace"))
     except TrainshedError as exc:  # in the form that OAuth has for errors
         return JSONResponse({"error": "invalid_request", "error_description": str(exc)}, 400)
-    if form.get("grant_type") != ["refresh_token"]:
+    grants: dict[str, tuple[Callable[..., str | None], str]] = {
+        "refresh_token": (services(request).tokens.exchange, "refresh_token"),
+        _BY_KEY: (services(request).account_keys.exchange, "assertion"),
+    }
+    grant = grants.get(form.get("grant_type", [""])[0])
+    if grant is None:
         return JSONResponse({"error": "unsupported_grant_type"}, 400)
-    issue = services(request).tokens.exchange
-    access_token = await run_in_threadpool(issue, form.get("refresh_token", [""])[0], ttl_s=ACCESS_TOKEN_TTL_S)
+    issue, field = grant
+    access_token = await run_in_threadpool(issue, form.get(field, [""])[0], ttl_s=ACCESS_TOKEN_TTL_S)
     holder = None if access_token is None else await run_in_threadpool(services(request).tokens.find, access_token)
     if holder is None:
-        return JSONResponse({"error": "invalid_grant", "error_description": "The refresh token is not known."}, 400)
+        return JSONResponse({"error": "invalid_grant", "error_description": f"The {field} is not valid."}, 400)
     sign_in(request, holder)
     return JSONResponse({"access_token": access_token, "token_type": "Bearer", "expires_in": ACCESS_TOKEN_TTL_S})
 
@@ -76,6 +95,20 @@ ROUTES = (
             description="It can do no more than the token that creates it.",
             body=shapes.TokenRequestBody,
             response=shapes.NewTokenBody,
+        ),
+    ),
+    Route(
+        method="POST",
+        path="/trainshed/v1/tokens:createKey",
+        access=Access.ADMIN,
+        scope=ProjectScope.BODY,
+        handler=create_key,
+        schema=RouteSchema(
+            name="tokens.createKey",
+            summary="Create a key of a service account",
+            description="It is listed and revoked as a token. The server keeps the public key alone.",
+            body=shapes.KeyRequestBody,
+            response=shapes.NewKeyBody,
         ),
     ),
     Route(

@@ -45,6 +45,21 @@ class TokenRequestBody(TypedDict):
     ]
 
 
+class KeyRequestBody(TypedDict):
+    """A key of a service account to create."""
+
+    user: Annotated[str, "A service account.", Example("ci")]
+    project: Annotated[str, Example("trainshed")]
+    role: NotRequired[Annotated[Literal["viewer", "editor", "owner"], "`editor` if not given.", Example("editor")]]
+    label: NotRequired[Annotated[str, Example("nightly")]]
+
+
+class NewKeyBody(TokenBody):
+    """A key that was just created, with its file, which is shown this once."""
+
+    keyFile: Annotated[dict[str, str], "In Google's form.", Example({"type": "service_account"})]
+
+
 class UserBody(TypedDict):
     """A user or a service account."""
 
@@ -78,8 +93,11 @@ class AccessTokenBody(TypedDict):
 class RefreshRequestBody(TypedDict):
     """A form, in the form of RFC 6749. Other fields are passed over."""
 
-    grant_type: Annotated[Literal["refresh_token"], Example("refresh_token")]
-    refresh_token: Annotated[str, "The user's own token.", Example("ts_SECRET")]
+    grant_type: Annotated[
+        Literal["refresh_token", "urn:ietf:params:oauth:grant-type:jwt-bearer"], Example("refresh_token")
+    ]
+    refresh_token: NotRequired[Annotated[str, "The user's own token.", Example("ts_SECRET")]]
+    assertion: NotRequired[Annotated[str, "What the key of a service account has signed (RFC 7523).", Example("a.b.c")]]
 
 
 class SessionBody(TypedDict):

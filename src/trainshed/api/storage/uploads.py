@@ -49,7 +49,7 @@ async def _insert_media(request: Request, query: Mapping[str, str]) -> Response:
         body["contentEncoding"] = encoding
     object_draft = draft(request.path_params["bucket"], query, body, request.headers)
     trail(request).name(object_draft.name)
-    info = await _store(request, request.stream(), object_draft)
+    info = await store(request, request.stream(), object_draft)
     return _object_response(request, query, info)
 
 
@@ -67,7 +67,7 @@ async def _insert_multipart(request: Request, query: Mapping[str, str]) -> Respo
     body.setdefault("contentType", related.media_type)
     object_draft = draft(request.path_params["bucket"], query, body, request.headers)
     trail(request).name(object_draft.name)
-    info = await _store(request, related.media(), object_draft)
+    info = await store(request, related.media(), object_draft)
     return _object_response(request, query, info, headers=acls_ignored(body))
 
 
@@ -85,7 +85,8 @@ async def _begin(request: Request, query: Mapping[str, str]) -> Response:
     return Response(b"", 200, headers | acls_ignored(body))
 
 
-async def _store(request: Request, stream: AsyncIterator[bytes], object_draft: ObjectDraft) -> ObjectInfo:
+async def store(request: Request, stream: AsyncIterator[bytes], object_draft: ObjectDraft) -> ObjectInfo:
+    """Write bytes to disk as they arrive, and make them the object."""
     objects, transfers = services(request).objects, slow_work(request, TRANSFERS)
     staged: StagedObject | None = None
     try:

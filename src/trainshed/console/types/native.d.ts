@@ -290,6 +290,14 @@ declare namespace Api {
     counts: Record<string, number>;
   }
 
+  /** A key of a service account to create. */
+  interface KeyRequest {
+    user: string;
+    project: string;
+    role?: "viewer" | "editor" | "owner";
+    label?: string;
+  }
+
   /** Which replica gets a signal. */
   interface KillRequest {
     kill: string;
@@ -446,6 +454,19 @@ declare namespace Api {
     network: "none" | "google-storage" | "all";
   }
 
+  /** A key that was just created, with its file, which is shown this once. */
+  interface NewKey {
+    id: string;
+    user: string;
+    project: string;
+    role: Role;
+    label: string;
+    createTime: string;
+    expireTime: string | null;
+    revokeTime: string | null;
+    keyFile: Record<string, string>;
+  }
+
   /** A token that was just created, with its secret, which is shown this once. */
   interface NewToken {
     id: string;
@@ -594,8 +615,9 @@ declare namespace Api {
 
   /** A form, in the form of RFC 6749. Other fields are passed over. */
   interface RefreshRequest {
-    grant_type: "refresh_token";
-    refresh_token: string;
+    grant_type: "refresh_token" | "urn:ietf:params:oauth:grant-type:jwt-bearer";
+    refresh_token?: string;
+    assertion?: string;
   }
 
   /** How a version answered logged requests. */

@@ -1,6 +1,11 @@
 -- insert_token
-insert into tokens (id, hash, parent, user_name, project, role, label, created_us, expires_us, revoked_us)
-values (:id, :hash, :parent, :user_name, :project, :role, :label, :created_us, :expires_us, null);
+insert into tokens (id, hash, parent, user_name, project, role, label, created_us, expires_us, revoked_us, public_key)
+values (:id, :hash, :parent, :user_name, :project, :role, :label, :created_us, :expires_us, null, :public_key);
+
+-- keys_of
+select tokens.*, users.disabled_us from tokens left join users on users.name = tokens.user_name
+where user_name = :user_name and project = :project and public_key <> '' and revoked_us is null
+order by tokens.created_us desc, id limit 20;
 
 -- token_of_hash
 select tokens.*, users.disabled_us from tokens left join users on users.name = tokens.user_name where hash = :hash;
