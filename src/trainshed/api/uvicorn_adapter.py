@@ -58,7 +58,7 @@ else:  # another version may not have it
 
 #: Names that uvicorn does not document, by themselves or by what they hold. A test looks for each of them in the
 #: installed uvicorn, and for uses of them elsewhere. These are of the server.
-SERVER_NAMES = ("capture_signals", "config", "started", "should_exit", "force_exit", "server_state.connections")
+SERVER_NAMES = ("capture_signals", "started", "should_exit", "force_exit", "server_state.connections")
 
 #: Of the configuration, once it is loaded.
 CONFIG_NAMES = ("load", "loaded", "http_protocol_class")
@@ -71,8 +71,8 @@ PROTOCOL_NAMES = (
     *("connection_made", "connection_lost", "data_received", "pause_writing", "resume_writing"),
     *("shutdown", "send_400_response", "flow.drain"),
     *("on_headers_complete", "on_message_complete", "on_response_complete", "url", "headers", "scope", "cycle"),
-    *("pipeline", "config", "loop", "transport", "tasks", "server_state.default_headers"),
-    *("_start_asgi_task", "expect_100_continue"),
+    *("pipeline", "loop", "transport", "tasks", "server_state.default_headers"),
+    *("_start_asgi_task", "expect_100_continue", "timeout_keep_alive"),
     *("server_state.total_requests", "flow.write_paused", "flow.resume_reading", "parser.get_method"),
     *("parser.get_http_version", "parser.should_keep_alive"),
 )
@@ -81,6 +81,9 @@ PROTOCOL_NAMES = (
 CYCLE_NAMES = ("body", "more_body", "disconnected", "response_complete", "keep_alive", "message_event.set")
 
 TLS_WRITE_BYTES = 65_536  #: of a response at a time, and the most that waits before a client is said not to read
+#: Between two requests, once one had a token. Google's hosts keep connections as long, and httplib2 fails on a TLS
+#: connection that was closed meanwhile: it does not connect again.
+AUTHENTICATED_IDLE_TIMEOUT_S = 240
 BODY_TIMEOUT_S = 30.0  #: without progress: no byte of a pending body arrives, or the client takes no byte of a response
 UNAUTHENTICATED_BODY_TIMEOUT_S = 10.0  #: in total, for a body that comes without a valid token
 UNAUTHENTICATED_BODY_BYTES_PER_S = 1000  #: least rate; what has arrived extends the timeout at this rate
@@ -281,6 +284,7 @@ class TimedProtocol(HttpToolsProtocol):
     def set_authenticated(self) -> None:
         """Note that the request has a token."""
         self._is_authenticated = True
+        self.timeout_keep_alive = max(self.timeout_keep_alive, AUTHENTICATED_IDLE_TIMEOUT_S)
         self._table.set_authenticated(self)
 
     @property
@@ -394,7 +398,7 @@ class TimedProtocol(HttpToolsProtocol):
             elif now - self._last_written > BODY_TIMEOUT_S:
                 self.transport.abort()  # the client does not read, so a graceful close is impossible
                 return
-        elif (self._between_requests and idle_s > self.config.timeout_keep_alive) or self._stalls(now):
+        elif (self._between_requests and idle_s > self.timeout_keep_alive) or self._stalls(now):
             self._incomplete = False
             self.transport.close()  # which waits for the client to take the rest
             self._check_timer = self.loop.call_later(BODY_TIMEOUT_S, self.transport.abort)

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import weakref
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import uvicorn
@@ -230,6 +230,48 @@ async def _begin(headers: bytes) -> list[int]:
         writer.close()
         await writer.wait_closed()
     return app.begun
+
+
+def test_a_client_with_a_token_may_be_idle_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It trains between two requests, and fails if its TLS connection is closed meanwhile."""
+    monkeypatch.setattr(uvicorn_adapter, "CHECK_INTERVAL_S", 0.05)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/with-token":
+            scope["trainshed.client"].set_authenticated()
+        await Response(b"ok")(scope, receive, send)
+
+    async def scenario() -> bool:
+        config, state = Config(app, lifespan="off", timeout_keep_alive=1, log_config=None), ServerState()
+        config.load()
+        protocols: list[TimedProtocol] = []
+
+        def create() -> TimedProtocol:
+            options: Any = {"fast_path": FAST_PATH, "connections": Connections(), "unread": UnreadResponses()}
+            protocols.append(TimedProtocol(config, state, {}, **options))
+            return protocols[-1]
+
+        server = await asyncio.get_running_loop().create_server(create, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        async with server:
+            streams = []
+            for path in (b"/with-token", b"/"):
+                reader, writer = await asyncio.open_connection(host, port)
+                writer.write(b"GET %b HTTP/1.1\r\nHost: here\r\n\r\n" % path)
+                assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+                streams.append((reader, writer))
+            assert await streams[1][0].read() == b""  # closed, though the other one is idle for longer
+            streams[0][1].write(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+            answer = await streams[0][0].readuntil(b"ok")
+            for _, writer in streams:
+                writer.close()
+                with contextlib.suppress(ConnectionError):
+                    await writer.wait_closed()
+            while not protocols[0].gone:
+                await asyncio.sleep(0.01)
+            return answer.startswith(b"HTTP/1.1 200")
+
+    assert asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
