@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.control.jobs import controller
+from trainshed.background import BackgroundLoop
+from trainshed.control.jobs import controller, poll_interval
 from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
 from trainshed.control.jobs.running_limits import Limits
@@ -558,3 +560,25 @@ def test_a_place_that_does_not_answer_is_told_once_and_once_that_it_is_back(stor
     assert texts(store, "a")[1:] == [told, "The place answers again."]
     assert store.get(PROJECT, "a").state is JobState.RUNNING
     assert len(texts(store, "b")) == 1
+
+
+def test_a_young_job_is_looked_at_more_often(store: JobStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    control = JobController(store, sites(local=FakeEngine(slots=1)), gang=gang, max_launches=1, poll_s=0.01)
+    CONTROLLERS.append(control)
+    pauses: list[float] = []
+
+    def pause(loop: BackgroundLoop, seconds: float) -> bool:
+        pauses.append(seconds)
+        return True
+
+    monkeypatch.setattr(BackgroundLoop, "pause", pause)
+    monkeypatch.setattr(poll_interval, "YOUNG_JOB_S", math.inf)
+    add(store, "short")
+    control._poll_engines()
+    control.step()
+    control._poll_engines()
+    monkeypatch.setattr(poll_interval, "MAX_POLLED_FASTER", -1)
+    control._poll_engines()
+    monkeypatch.setattr(poll_interval, "YOUNG_JOB_S", 0.0)
+    control._poll_engines()
+    assert pauses == [0.01, 0.01 / poll_interval.YOUNG_JOB_POLLS, 0.01, 0.01]

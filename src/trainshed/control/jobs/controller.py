@@ -12,6 +12,7 @@ from pathlib import Path
 
 from trainshed.background import BackgroundLoop, PassFailures
 from trainshed.control.jobs.engines import EngineRegistry, RegisteredEngine
+from trainshed.control.jobs.poll_interval import PollInterval
 from trainshed.control.jobs.queue import JobQueue
 from trainshed.control.jobs.queue_walk import QueueWalk
 from trainshed.control.jobs.running_limits import Limits, RunningLimits
@@ -88,10 +89,9 @@ class JobController:
         self._running = RunningLimits(limits, {})  # of the pass that runs
         self._gang = gang
         self._outage_notices = OutageNotices(jobs)
-        self._poll_s = poll_s
+        self._poll = PollInterval(poll_s)
         self._clock = clock
-        self._check = check
-        self._give_up = give_up
+        self._check, self._give_up = check, give_up
         self._observed: dict[str, Mapping[Path, ObservedAttempt]] = {}  # the last observed state, by engine
         self._failures = PassFailures(LOG, "job.step_failed")  # of the pass that runs
         self._wrote = False  # whether the database took a write since that pass began
@@ -145,7 +145,7 @@ class JobController:
         Rows change only with a wakeup, so polling does not read them: training needs the same cores.
         """
         deadline = time.monotonic() + RESYNC_INTERVAL_S
-        while not self._loop.pause(self._poll_s) and time.monotonic() < deadline:
+        while not self._loop.pause(self._poll.seconds(self._observed)) and time.monotonic() < deadline:
             for name, observed in self._observed.items():
                 if self._registry.table[name].engine.observe(observed.keys()) != observed:
                     return
@@ -328,6 +328,7 @@ class JobController:
 
     def _start_launch(self, job: Job) -> None:
         self._launching.add((job.project, job.id))
+        self._poll.note_launch()
         self._pool.submit(self._launch, job)
 
     def _launch(self, job: Job) -> None:
