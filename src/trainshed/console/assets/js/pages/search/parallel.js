@@ -111,11 +111,14 @@ export class Parallel extends Plot {
    */
   #trace(pen, columns, index) {
     let drawing = false;
+    const { left, top, wide, tall } = this.box;
+    const step = columns.length === 1 ? 0 : wide / (columns.length - 1);
+    const start = columns.length === 1 ? left + wide / 2 : left;
     for (let at = 0; at < columns.length; at += 1) {
       const unit = columns[at].units[index];
       if (Number.isNaN(unit)) drawing = false;
       else {
-        const [x, y] = [this.#x(at, columns.length), this.#y(unit)];
+        const [x, y] = [start + at * step, top + (1 - unit) * tall];
         if (drawing) pen.lineTo(x, y);
         else pen.moveTo(x, y);
         drawing = true;
@@ -251,6 +254,7 @@ export class Parallel extends Plot {
     const { drag } = this;
     this.drag = null;
     if (drag === null) return;
+    this.selection.settle();
     const range = this.selection.ranges.get(drag.key);
     if (range && range[1] - range[0] < 0.005 && !this.search?.column(drag.key)?.axis.list)
       this.selection.setRange(drag.key, null);
@@ -269,7 +273,8 @@ export class Parallel extends Plot {
   #set(key, one, two) {
     const list = this.search?.column(key)?.axis.list;
     const room = list ? 0.02 : 0; // a value of a list is one point
-    this.selection.setRange(key, [Math.max(0, Math.min(one, two) - room), Math.min(1, Math.max(one, two) + room)]);
+    this.selection.dragRange(key, [Math.max(0, Math.min(one, two) - room), Math.min(1, Math.max(one, two) + room)]);
+    this.redraw();
   }
 
   /** @param {number} y */

@@ -70,7 +70,8 @@ export class Search {
    */
   bestSoFar() {
     const { values } = this.metrics[0];
-    const order = [...this.ranked].sort((a, b) => ended(this.trials[a]) - ended(this.trials[b]) || a - b);
+    const ends = this.trials.map(ended);
+    const order = [...this.ranked].sort((a, b) => ends[a] - ends[b] || a - b);
     let best = NaN;
     return order.map((index) => {
       if (!(this.sign * best >= this.sign * values[index])) best = values[index];

@@ -7,6 +7,8 @@
 /** How many percent `Best` keeps. */
 export const BEST = 10;
 
+const FOLLOW_MS = 150; // from a step of a drag to what follows in the other plots
+
 export class Selection {
   /** @param {{get: (key: string) => string, set: (values: Record<string, string>) => void}} place */
   constructor(place) {
@@ -20,6 +22,7 @@ export class Selection {
     /** @type {Set<(what: "chosen" | "opened" | "pointed") => void>} */
     this.listeners = new Set();
     this.known = /** @type {{search: Search, mask: Uint8Array} | null} */ (null);
+    this.following = 0; // the timer of a drag
   }
 
   /** Whether anything is left out. */
@@ -45,9 +48,30 @@ export class Selection {
 
   /** @param {string} key of an axis @param {Range | null} range null: all of it */
   setRange(key, range) {
+    this.#put(key, range);
+    this.#chosen();
+  }
+
+  /**
+   * A step of a drag. The plot that is dragged in redraws itself; address, table and other plots follow a few times a
+   * second, so that they do not hold it up.
+   * @param {string} key @param {Range} range
+   */
+  dragRange(key, range) {
+    this.#put(key, range);
+    this.known = null;
+    this.following ||= setTimeout(() => this.settle(), FOLLOW_MS);
+  }
+
+  /** Let all that follows a drag follow now. */
+  settle() {
+    if (this.following) this.#chosen();
+  }
+
+  /** @param {string} key @param {Range | null} range */
+  #put(key, range) {
     if (range === null || (range[0] <= 0 && range[1] >= 1)) this.ranges.delete(key);
     else this.ranges.set(key, range);
-    this.#chosen();
   }
 
   /** @param {number} percent 0: all */
@@ -77,6 +101,8 @@ export class Selection {
   }
 
   #chosen() {
+    clearTimeout(this.following);
+    this.following = 0;
     this.known = null;
     this.place.set({ best: this.best ? String(this.best) : "", where: writeRanges(this.ranges) });
     this.#tell("chosen");
