@@ -21,7 +21,7 @@ from trainshed.search.arrays import FloatArray
 from trainshed.search.encoding import Encoding
 from trainshed.search.gaussian_process import GaussianProcess
 
-_MAX_FITTED = 250  #: points of a model: with more a suggestion takes longer, and was no better in measurements
+_MAX_FITTED = 250  #: points of a model; the time of a suggestion grows with their square
 _MAX_LEARNED = 120  #: of them, that its length scales and noise are learned from
 _MAX_DISTANCES = 8_000_000  #: that a fit keeps, one for each column and pair of points
 _ENUMERATED_BELOW = 2000  #: points of a space that are all scored
