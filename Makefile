@@ -73,6 +73,7 @@ bench: $(ENV_DEV)
 	$(BIN)/python bench/protocols.py
 	$(BIN)/python bench/batch.py
 	$(BIN)/python bench/console.py
+	$(BIN)/python bench/tuning.py
 	$(BIN)/python bench/ray.py
 
 # The samples from one spec on this machine and on a Ray cluster of three nodes; the differences are printed.

@@ -33,9 +33,18 @@ def percentiles_ms(seconds: Sequence[float]) -> str:
     return f"{cuts[49] * 1000:.1f} / {cuts[98] * 1000:.1f} ms"
 
 
+def show(rows: Sequence[Row]) -> None:
+    """Print rows, and nothing more: of runs that are too small for the page."""
+    sys.stdout.write("".join(f"{line}\n" for line in _lines(rows)))
+
+
+def _lines(rows: Sequence[Row]) -> list[str]:
+    return [f"| {r.what} | {r.value} | {r.against} | {r.ratio} | {r.aim} |" for r in rows]
+
+
 def publish(bench: str, rows: Sequence[Row], *, keep: bool = False) -> None:
     """Print the table and put it in the page. `keep`: also the rows there that are about something else."""
-    lines = [f"| {r.what} | {r.value} | {r.against} | {r.ratio} | {r.aim} |" for r in rows]
+    lines = _lines(rows)
     if keep:
         again = tuple(f"| {r.what} |" for r in rows)
         lines = [*(line for line in _rows(between(PAGE, bench)) if not line.startswith(again)), *lines]
