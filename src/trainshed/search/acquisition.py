@@ -11,6 +11,7 @@ from trainshed.search.arrays import FloatArray
 
 _ERFC = np.vectorize(math.erfc, otypes=[float])
 _ASYMPTOTIC_BELOW = -6.0
+_LARGE = 1e100  #: squares of larger values may be infinite
 
 
 def warp(values: FloatArray) -> FloatArray:
@@ -18,6 +19,8 @@ def warp(values: FloatArray) -> FloatArray:
 
     Those below the median are replaced by normal quantiles of their ranks, since how bad a bad value is matters not.
     """
+    if (largest := float(np.abs(values).max())) > _LARGE:
+        values = values / largest
     median = float(np.median(values))
     good, bad = values >= median, np.flatnonzero(values < median)
     result = values.astype(float)

@@ -44,7 +44,8 @@ def search(request: SearchRequest) -> SearchResult:
             break
         tried.add(point_key(point))
         points.append(point)
-    return SearchResult(points=tuple(points), exhausted=is_exhausted(request.space, tried))
+    exhausted = len(points) < request.count or is_exhausted(request.space, tried)
+    return SearchResult(points=tuple(points), exhausted=exhausted)
 
 
 def _has_data(request: SearchRequest) -> bool:

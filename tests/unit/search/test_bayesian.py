@@ -192,6 +192,46 @@ def test_minimize_finds_the_valley_of_rosenbrock() -> None:
     assert value < 1e-2 and abs(place - 1).max() < 0.2
 
 
+DEGENERATE: dict[str, tuple[ParameterSpec, ...]] = {
+    "one value": (replace(X, minimum=2.0, maximum=2.0), replace(UNITS, minimum=3, maximum=3)),
+    "five floats": (replace(X, minimum=1.0, maximum=1.0 + 1e-15),),
+    "all floats": (replace(X, minimum=-1e308, maximum=1e308),),
+    "all positive floats": (replace(RATE, minimum=5e-324, maximum=1e308),),
+    "all floats from the end": (replace(RATE, minimum=1e-300, maximum=1e308, scale=Scale.REVERSE_LOG),),
+    "all integers": (replace(UNITS, minimum=-(2**62), maximum=2**62),),
+    "a thousand categories": (replace(KIND, values=tuple(map(str, range(1000)))),),
+    "one category": (replace(KIND, values=("a",)), X),
+}
+MEASURED: dict[str, Callable[[int], float | None]] = {
+    "all alike": lambda number: 1.0,
+    "none": lambda number: None,
+    "infinitely far apart": lambda number: (-1) ** number * 1e308,
+    "one of another world": lambda number: 1e300 if number == 3 else float(number),
+    "next to nothing": lambda number: number * 1e-320,
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("parameters", DEGENERATE.values(), ids=DEGENERATE)
+@pytest.mark.parametrize("value", MEASURED.values(), ids=MEASURED)
+def test_odd_spaces_and_values_have_suggestions(
+    parameters: tuple[ParameterSpec, ...], value: Callable[[int], float | None]
+) -> None:
+    space = Space(parameters=parameters).checked("parameters")
+    observations: list[MeasuredPoint] = []
+    for number in range(1, 13):
+        request = SearchRequest(space=space, observations=tuple(observations), seed="s", number=number)
+        result = search(request)
+        if result.exhausted and not result.points:
+            break
+        [point] = result.points
+        assert space.read_point(point, "") == point
+        measured = value(number)
+        observations.append(MeasuredPoint(point=point, values=None if measured is None else (measured,)))
+    assert len({point_key(each.point) for each in observations}) == len(observations)
+    assert len(observations) == min(12, space.size or 12) or (result.exhausted and parameters[0].maximum < 1.1)
+
+
 def test_bad_values_are_squeezed() -> None:
     values = np.array([-1e9, -1e3, 1.0, 2.0, 3.0])
     warped = warp(values)

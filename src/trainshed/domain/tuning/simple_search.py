@@ -27,7 +27,9 @@ def simple_search(request: SearchRequest) -> SearchResult:
             break
         tried.add(point_key(point))
         points.append(point)
-    return SearchResult(points=tuple(points), exhausted=is_exhausted(request.space, tried))
+    # a DOUBLE has so many values that they are not counted, but a tiny range of it can be used up
+    exhausted = len(points) < request.count or is_exhausted(request.space, tried)
+    return SearchResult(points=tuple(points), exhausted=exhausted)
 
 
 def is_exhausted(space: Space, tried: set[PointKey]) -> bool:
