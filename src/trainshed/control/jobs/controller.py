@@ -83,14 +83,12 @@ class JobController:
         """
         self._jobs = jobs
         self._queue = queue or JobQueue(jobs, QueuePolicy(), UsageLedger(QueuePolicy(), clock=clock), clock=clock)
-        self._registry = registry
-        self._limits = limits
+        self._registry, self._limits = registry, limits
         self._stored = stored
         self._running = RunningLimits(limits, {})  # of the pass that runs
-        self._gang = gang
+        self._gang, self._clock = gang, clock
         self._outage_notices = OutageNotices(jobs)
         self._poll = PollInterval(poll_s)
-        self._clock = clock
         self._check, self._give_up = check, give_up
         self._observed: dict[str, Mapping[Path, ObservedAttempt]] = {}  # the last observed state, by engine
         self._failures = PassFailures(LOG, "job.step_failed")  # of the pass that runs
