@@ -125,6 +125,14 @@ def test_a_job_is_cancelled_once_it_is_confirmed(jobs: Submitter, open_console: 
     assert jobs.get("cancel_1")["state"] == "CANCELLED"
 
 
+def test_a_clone_is_offered_a_name_that_is_free(jobs: Submitter, open_console: Open) -> None:
+    for name in ("again_1", "again_2"):
+        jobs.submit(name, STEPS, args=["1", "0"])
+    page = open_console(PROJECT, "/jobs/again_1")
+    page.get_by_test_id("job-clone").click()
+    expect(page.get_by_test_id("clone-name")).to_have_value("again_3")
+
+
 def test_a_clone_has_the_changes_and_the_servers_sentences_are_at_their_fields(
     jobs: Submitter, open_console: Open
 ) -> None:

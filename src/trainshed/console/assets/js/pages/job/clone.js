@@ -11,6 +11,7 @@ import { nextName, renamed, withName } from "./jobinfo.js";
 
 /** @typedef {"masterType" | "workerCount" | "workerType" | "parameterServerCount" | "parameterServerType"} Gang */
 
+const MAX_NAMES = 20; // that are tried before one is proposed
 const TIERS = ["BASIC", "STANDARD_1", "PREMIUM_1", "CUSTOM"];
 /** @type {[Gang, string][]} */
 const GANG = [
@@ -81,10 +82,10 @@ function blamable(label, input, hint) {
 }
 
 class CloneForm {
-  /** @param {Api.Job} job @param {Api.Runtime[]} runtimes */
-  constructor(job, runtimes) {
+  /** @param {Api.Job} job @param {string} name @param {Api.Runtime[]} runtimes */
+  constructor(job, name, runtimes) {
     this.training = Boolean(job.trainingInput);
-    this.body = renamed(job, nextName(job.jobId));
+    this.body = renamed(job, name);
     this.name = h("input", {
       type: "text",
       required: true,
@@ -285,13 +286,34 @@ class CloneForm {
 }
 
 /**
+ * The first of the names after this one that no job has.
+ * @param {string} project
+ * @param {string} name
+ * @returns {Promise<string>}
+ */
+async function freeName(project, name) {
+  let free = nextName(name);
+  for (let tries = 0; tries < MAX_NAMES; tries += 1) {
+    try {
+      /** @type {Api.Job} */
+      const taken = await get(`/v1/projects/${encodeURIComponent(project)}/jobs/${encodeURIComponent(free)}`);
+      free = nextName(taken.jobId);
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 404) return free;
+      throw error;
+    }
+  }
+  return free;
+}
+
+/**
  * @param {import("../../routes.js").Context} ctx
  * @param {Api.Job} job
  */
 export async function cloneDialog(ctx, job) {
   /** @type {Api.Runtimes} */
   const { runtimes } = await get("/trainshed/v1/runtimes");
-  const form = new CloneForm(job, runtimes);
+  const form = new CloneForm(job, await freeName(ctx.project, job.jobId), runtimes);
   const send = async () => {
     const body = form.taken();
     try {
