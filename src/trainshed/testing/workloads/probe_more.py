@@ -177,7 +177,9 @@ MORE_WAYS: dict[str, Callable[[Any], object]] = {
     "move another process to other cores": lambda t: os.sched_setaffinity(
         t["victim"], os.sched_getaffinity(t["victim"])
     ),
-    "change another process's priority": lambda t: os.setpriority(os.PRIO_PROCESS, t["victim"], 5),
+    "change another process's priority": lambda t: os.setpriority(  # to the one that it has, which all may do
+        os.PRIO_PROCESS, t["victim"], os.getpriority(os.PRIO_PROCESS, t["victim"])
+    ),
     "change another process's scheduling": lambda t: os.sched_setscheduler(
         t["victim"], os.SCHED_OTHER, os.sched_param(0)
     ),
