@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from trainshed.domain.image_registries import DEFAULT_REGISTRIES, REGISTRIES_DESCRIPTION, ImageRegistries
-from trainshed.domain.setting_values import FIND_LINKS_DESCRIPTION, check_values, convert
+from trainshed.domain.setting_values import FIND_LINKS_DESCRIPTION, NETWORK_DESCRIPTION, check_values, convert
 from trainshed.errors import CannotProceedError
 
 PREFIX = "TRAINSHED_SERVER_"
@@ -100,12 +100,7 @@ class Settings:
         "The least level of the [sandbox](security.md#the-sandbox) around user code: `auto`, the strongest that the "
         "machine allows; `full` or `landlock`, and the server does not start where there is less; `none`, no sandbox.",
     )
-    network: str = _setting(
-        "all",
-        "What [user code reaches](security.md#the-network) in projects whose owner has set nothing else: `none`, its "
-        "own gang; `google-storage`, also this server and Google's storage; `all`, also other machines; `machine`, all "
-        "that this machine reaches, for all projects.",
-    )
+    network: str = _setting("all", NETWORK_DESCRIPTION)
     package_hosts: str = _setting(
         "",
         "Hosts, separated by commas, that package builds reach besides [the package index](security.md#the-network).",
@@ -115,6 +110,7 @@ class Settings:
     process_limit: int = _setting(4096, "Most processes and threads of one of these together.")
     open_file_limit: int = _setting(65_536, "Most open files of each process of these.")
     file_size_limit_gb: float = _setting(256.0, "Largest file that they can write, in GB. 0: no limit.")
+    disk_limit_gb: float = _setting(0.0, "Most in all their files together, in GB. 0: half of what is free then.")
     replica_cpu_weight: int = _setting(50, "CPU weight of a replica or build, from 1 to 100; a host has 100.")
     container_tool: str = _setting(
         "auto",

@@ -22,7 +22,9 @@ from trainshed.testing.workloads import hogs
 
 IS_ROOT = os.geteuid() == 0
 MB = 1_000_000
-SETTINGS = Settings(memory_limit_gb=0.1, process_limit=40, open_file_limit=100, file_size_limit_gb=0.005)
+SETTINGS = Settings(
+    memory_limit_gb=0.1, process_limit=40, open_file_limit=100, file_size_limit_gb=0.005, disk_limit_gb=0.05
+)
 WAYS = [
     pytest.param((0, CGROUPS), id="root-cgroups", marks=pytest.mark.skipif(not IS_ROOT, reason="needs root")),
     pytest.param((0, WATCHED), id="root-watched", marks=pytest.mark.skipif(not IS_ROOT, reason="needs root")),
@@ -94,6 +96,20 @@ def test_a_disk_filler_fails_at_the_size_of_a_file(limited: LimitedBlock) -> Non
     failure = limited.fail("filler", hogs.DISK)
     assert (failure.cause, failure.facts["limit"]) == ("file_too_large", 5 * MB)
     assert "file too large: the limit is 5 MB" in diagnose(failure).summary
+
+
+@pytest.mark.parametrize("code", [hogs.MANY_FILES, hogs.REMOVED_FILES, hogs.HOME_AND_TEMPORARY_FILES])
+def test_a_disk_filler_with_many_files_fails_at_its_sum(limited: LimitedBlock, code: str) -> None:
+    failure = limited.fail("filler", code)
+    assert (failure.cause, failure.facts["limit"]) == ("disk_limit", 50 * MB), failure
+    assert isinstance(failure.facts["used"], int)
+    assert failure.facts["used"] > 50 * MB
+    assert "too much on the disk: 5" in diagnose(failure).summary
+    assert "disk_limit_gb" in diagnose(failure).remedy
+
+
+def test_files_in_shared_memory_count_as_memory(limited: LimitedBlock) -> None:
+    assert limited.fail("shm", hogs.SHARED_MEMORY).cause == "out_of_memory"
 
 
 def test_a_log_flood_is_cut_and_the_job_ends_by_itself(limited: LimitedBlock) -> None:

@@ -34,6 +34,11 @@ _CHOICES = {
     "gs_in_trainers": ("auto", "trainshed", "google"),
     "ray_placement": ("pack", "spread"),
 }
+NETWORK_DESCRIPTION = (
+    "What [user code reaches](security.md#the-network) in projects whose owner has set nothing else: `none`, its own "
+    "gang; `google-storage`, also this server and Google's storage; `all`, also other machines; `machine`, all that "
+    "this machine reaches, for all projects."
+)
 FIND_LINKS_DESCRIPTION = (
     "Folders of wheels and addresses of pages that link to wheels, separated by commas, where [runtimes]"
     "(runtimes.md#packages-that-are-not-on-the-index) find packages besides the index, such as PyTorch for CPU. "
@@ -49,7 +54,7 @@ def check_values(values: Mapping[str, Any]) -> None:
             raise CannotProceedError(f"The setting {name} is {value!r}; it must be {known}.")
     for name in (
         *("slots", "hang_timeout_s", "max_passed_over_s", "warm_idle_s"),
-        *("memory_limit_gb", "file_size_limit_gb"),
+        *("memory_limit_gb", "file_size_limit_gb", "disk_limit_gb"),
     ):
         if not 0 <= values[name] < math.inf:
             raise CannotProceedError(f"The setting {name} is {values[name]}; it can't be negative.")

@@ -16,7 +16,7 @@ import orjson
 
 from trainshed.artifacts.staging import SAFE_WRITE_FLAGS
 from trainshed.domain.jobs.failure import FailureCause
-from trainshed.domain.jobs.failure_text import limit_words
+from trainshed.domain.jobs.limit_words import limit_words
 from trainshed.errors import DeadlineExceededError
 from trainshed.node.process import open_files, tree
 from trainshed.node.process.environment import inherited_environment

@@ -22,6 +22,7 @@ OUT_OF_MEMORY = "out_of_memory"  #: a replica
 TOO_MANY_PROCESSES = "too_many_processes"  #: of a replica, with its threads
 TOO_MANY_OPEN_FILES = "too_many_open_files"  #: of a process of a replica
 FILE_TOO_LARGE = "file_too_large"  #: that a replica wrote
+DISK_LIMIT = "disk_limit"  #: a replica wrote too much in files of its own
 NODE_LOST = "node_lost"  #: the machine of a replica
 TIME_LIMIT = "time_limit"
 CANCELLED = "cancelled"
@@ -39,7 +40,7 @@ CAUSES = (
     *(REPLICA_EXITED, REPLICA_KILLED, REPLICA_HUNG, OUT_OF_MEMORY, NODE_LOST, TIME_LIMIT, CANCELLED),
     *(REAPER_LOST, SUPERVISOR_STOPPED, SUPERVISOR_FAILED, START_FAILED, INSTALL_FAILED, NODE_SETUP_FAILED),
     *(CONTAINER_TOOL_MISSING, IMAGE_MISSING, IMAGE_ARCHITECTURE),
-    *(TOO_MANY_PROCESSES, TOO_MANY_OPEN_FILES, FILE_TOO_LARGE),
+    *(TOO_MANY_PROCESSES, TOO_MANY_OPEN_FILES, FILE_TOO_LARGE, DISK_LIMIT),
 )
 
 #: The facts that a cause may have. The other causes have none of their own.
@@ -48,6 +49,7 @@ FACTS = {
     TOO_MANY_PROCESSES: ("used", "limit"),
     TOO_MANY_OPEN_FILES: ("limit",),
     FILE_TOO_LARGE: ("limit",),  # in bytes
+    DISK_LIMIT: ("used", "limit"),  # in bytes
     TIME_LIMIT: ("limit_s",),
     CONTAINER_TOOL_MISSING: ("wanted", "broken", "detail"),  # wanted, or the other two
     IMAGE_MISSING: ("image", "tool", "detail"),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from trainshed.domain.jobs.failure import FailureCause
-from trainshed.domain.jobs.failure_text import limit_remedy, limit_words
+from trainshed.domain.jobs.limit_words import limit_remedy, limit_words
 
 MEMORY, PROCESSES = FailureCause.OUT_OF_MEMORY, FailureCause.TOO_MANY_PROCESSES
 FILES, FILE = FailureCause.TOO_MANY_OPEN_FILES, FailureCause.FILE_TOO_LARGE
+DISK = FailureCause.DISK_LIMIT
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,7 @@ FILES, FILE = FailureCause.TOO_MANY_OPEN_FILES, FailureCause.FILE_TOO_LARGE
         (PROCESSES, {"used": 4096, "limit": 4096}, "too many processes: 4,096 of 4,096"),
         (FILES, {"limit": 1024}, "too many open files: the limit of a process is 1,024"),
         (FILE, {"limit": 256_000_000_000}, "file too large: the limit is 256 GB"),
+        (DISK, {"used": 20_100_000_000, "limit": 20_000_000_000}, "too much on the disk: 20.1 of 20 GB"),
         (FailureCause.REPLICA_EXITED, {"limit": 3}, ""),
     ],
 )

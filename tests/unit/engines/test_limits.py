@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from trainshed.config import Home, Settings
 from trainshed.engines.local.limits import WATCHED, find_limits, machine_memory
 from trainshed.errors import CannotProceedError
+
+GB = 1_000_000_000
 
 
 @pytest.fixture
@@ -25,7 +29,7 @@ def test_by_default_a_replica_gets_three_quarters_of_the_memory(home: Home) -> N
 
 
 def test_the_level_has_its_reason(home: Home) -> None:
-    limits = find_limits(home, Settings(memory_limit_gb=2.5, file_size_limit_gb=0), 16_000_000_000)
+    limits = find_limits(home, Settings(memory_limit_gb=2.5, file_size_limit_gb=0, disk_limit_gb=3), 16_000_000_000)
     assert (limits.level, limits.reason, limits.folders) == (WATCHED, "only root can make control groups", {})
     assert "2.5 GB of memory, 4,096 processes and threads" in limits.note
     assert limits.note.endswith("at the level watched: only root can make control groups.")
@@ -34,10 +38,20 @@ def test_the_level_has_its_reason(home: Home) -> None:
         "processes": 4096,
         "open_files": 65_536,
         "file_bytes": 0,
+        "disk_bytes": 3_000_000_000,
         "cpu_weight": 50,
         "cgroups": {},
     }
     assert limits.render(cpu_weight=100)["cpu_weight"] == 100
+
+
+def test_by_default_a_replica_gets_half_of_what_is_free_on_the_disk_when_it_starts(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = find_limits(home, Settings(), 16_000_000_000)
+    for free, most in ((90 * GB, 45 * GB), (50 * GB, 25 * GB), (0, GB)):
+        monkeypatch.setattr(shutil, "disk_usage", lambda path, free=free: SimpleNamespace(free=free))
+        assert limits.render()["disk_bytes"] == most
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,7 @@ declare namespace Api {
     | "too_many_processes"
     | "too_many_open_files"
     | "file_too_large"
+    | "disk_limit"
     | "node_lost"
     | "time_limit"
     | "cancelled"

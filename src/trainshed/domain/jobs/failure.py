@@ -21,6 +21,7 @@ class FailureCause(StrEnum):
     TOO_MANY_PROCESSES = "too_many_processes"  #: of a replica, with its threads
     TOO_MANY_OPEN_FILES = "too_many_open_files"  #: of a process of a replica
     FILE_TOO_LARGE = "file_too_large"  #: that a replica wrote
+    DISK_LIMIT = "disk_limit"  #: a replica wrote too much in files of its own
     NODE_LOST = "node_lost"  #: the machine of a replica
     TIME_LIMIT = "time_limit"
     CANCELLED = "cancelled"
@@ -46,6 +47,7 @@ FACTS: Mapping[FailureCause, tuple[str, ...]] = {
     FailureCause.TOO_MANY_PROCESSES: ("used", "limit"),
     FailureCause.TOO_MANY_OPEN_FILES: ("limit",),
     FailureCause.FILE_TOO_LARGE: ("limit",),  # in bytes
+    FailureCause.DISK_LIMIT: ("used", "limit"),  # in bytes
     FailureCause.TIME_LIMIT: ("limit_s",),
     FailureCause.CANCELLED: ("by", "disabled_user"),  # who cancelled it; its user, if it ended because of that
     FailureCause.BUCKET_LIMIT: ("used", "limit"),  # in bytes

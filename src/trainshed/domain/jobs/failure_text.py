@@ -11,24 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from trainshed.domain.jobs.failure import Failure, FailureCause
+from trainshed.domain.jobs.limit_words import limit_remedy, limit_words
 from trainshed.domain.jobs.output_signs import find_sign, last_exception, truncate
 
 _CRASH_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
 _MEMORY_REMEDY = "Use a smaller batch size, read the data in parts, or run fewer jobs at once."
 _HANG_REMEDY = "Its log has the stack of each hang. Put right what it waits for there, and submit the job again."
 _SUBMIT_AGAIN = "Nothing is wrong with the job itself: submit it again under a new name."
-_LIMIT_REMEDIES: Mapping[FailureCause, str] = {
-    FailureCause.OUT_OF_MEMORY: (
-        "Use a smaller batch size, read the data in parts, or raise the server's memory_limit_gb."
-    ),
-    FailureCause.TOO_MANY_PROCESSES: "Start fewer processes and threads, or raise the server's process_limit.",
-    FailureCause.TOO_MANY_OPEN_FILES: (
-        "Close files that are no longer needed. A program can raise the number itself with resource.setrlimit, up to "
-        "the server's open_file_limit."
-    ),
-    FailureCause.FILE_TOO_LARGE: "Write several smaller files, or raise the server's file_size_limit_gb.",
-}
-_BYTES_PER_GB, _BYTES_PER_MB = 1e9, 1e6
 
 # What user code, Python, Podman or Docker print.
 _MISSING_MODULE = re.compile(r"(?:ModuleNotFoundError|ImportError): No module named '?([\w.]+)'?")
@@ -275,39 +264,6 @@ def _last_line(output: str) -> str:
     return lines[-1] if lines else ""
 
 
-# -- limits of user code, also of hosts
-
-
-def limit_words(cause: FailureCause, facts: Mapping[str, object]) -> str:
-    """Such as `out of memory: 15.8 of 16 GB`. Empty if no limit was the cause."""
-    limit, used = facts.get("limit"), facts.get("used")
-    if not isinstance(limit, int | float):
-        return ""
-    match cause:
-        case FailureCause.OUT_OF_MEMORY:
-            return f"out of memory: {_bytes(used, limit)}"
-        case FailureCause.TOO_MANY_PROCESSES:
-            counted = f"{used:,} of {limit:,}" if isinstance(used, int | float) else f"the limit is {limit:,}"
-            return f"too many processes: {counted}"
-        case FailureCause.TOO_MANY_OPEN_FILES:
-            return f"too many open files: the limit of a process is {limit:,}"
-        case FailureCause.FILE_TOO_LARGE:
-            return f"file too large: the limit is {_bytes(None, limit)}"
-    return ""
-
-
-def limit_remedy(cause: FailureCause) -> str:
-    """What to do about a limit that was reached."""
-    return _LIMIT_REMEDIES.get(cause, "")
-
-
-def _bytes(used: object, limit: float) -> str:
-    """Such as `15.8 of 16 GB`."""
-    unit, size = ("GB", _BYTES_PER_GB) if limit >= _BYTES_PER_GB else ("MB", _BYTES_PER_MB)
-    text = f"{limit / size:.3g} {unit}"
-    return f"{used / size:.3g} of {text}" if isinstance(used, int | float) else text
-
-
 # -- summary and remedy
 
 
@@ -428,6 +384,7 @@ _BY_CAUSE: Mapping[FailureCause, Callable[[Failure], tuple[str, str]]] = {
     FailureCause.TOO_MANY_PROCESSES: _limit,
     FailureCause.TOO_MANY_OPEN_FILES: _limit,
     FailureCause.FILE_TOO_LARGE: _limit,
+    FailureCause.DISK_LIMIT: _limit,
     FailureCause.REPLICA_KILLED: _killed,
     FailureCause.REPLICA_HUNG: _hung,
     FailureCause.NODE_LOST: _node_lost,

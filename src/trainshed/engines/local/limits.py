@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from trainshed.config import Home, Settings
@@ -17,6 +19,7 @@ LOG = logging.getLogger("trainshed.engines.local.limits")
 CGROUPS, WATCHED, NONE = "cgroups", "watched", "none"
 _MEMORY_SHARE = 0.75  #: of the machine's memory, that one replica may have by default
 _BYTES_PER_GB = 1e9
+_LEAST_DISK_BYTES = 1_000_000_000  #: even if the disk is nearly full: what fails then fails by itself
 _NAME_DIGITS = 12
 
 
@@ -28,6 +31,8 @@ class UserCodeLimits:
     processes: int
     open_files: int
     file_bytes: int  #: 0: no limit
+    disk_bytes: int = 0  #: in all files of its own; 0: half of what is free in `disk` when it starts
+    disk: Path | None = None
     cpu_weight: int
     level: str = WATCHED
     reason: str = ""  #: why it is not a higher one
@@ -49,9 +54,14 @@ class UserCodeLimits:
             "processes": self.processes,
             "open_files": self.open_files,
             "file_bytes": self.file_bytes,
+            "disk_bytes": self.disk_bytes or self._half_of_the_disk(),
             "cpu_weight": self.cpu_weight if cpu_weight is None else cpu_weight,
             "cgroups": dict(self.folders),
         }
+
+    def _half_of_the_disk(self) -> int:
+        free = shutil.disk_usage(self.disk).free if self.disk else 0
+        return max(_LEAST_DISK_BYTES, free // 2)
 
     def sweep(self) -> None:
         """Remove the control groups of processes that are gone."""
@@ -67,6 +77,8 @@ def find_limits(home: Home, settings: Settings, machine_bytes: int) -> UserCodeL
         processes=settings.process_limit,
         open_files=settings.open_file_limit,
         file_bytes=int(settings.file_size_limit_gb * _BYTES_PER_GB),
+        disk_bytes=int(settings.disk_limit_gb * _BYTES_PER_GB),
+        disk=home.path,
         cpu_weight=settings.replica_cpu_weight,
         level=CGROUPS if folders else WATCHED,
         reason=reason,

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     class CellLimits(Protocol):
         """The limits of a cell: `sandbox.limits.CellLimits`."""
 
-        look_at: float
+        @property
+        def look_at(self) -> float: ...
 
         def look(self, first: int, now_s: float) -> None: ...
         def hit(self, status: ExitStatus, tail: str) -> Optional[dict[str, Any]]: ...

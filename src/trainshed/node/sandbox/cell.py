@@ -44,9 +44,11 @@ class Cell:
         home: str,
         uid: int = 0,
         limits: Optional[dict[str, Any]] = None,
+        counted: Optional[list[str]] = None,
     ) -> None:
         """`private` is a folder for what the cell alone uses. As root, `uid` is the user of the program; 0: the
-        server's own, without its rights. `limits` is the part of a spec about them."""
+        server's own, without its rights. `limits` is the part of a spec about them, and `counted` are the folders
+        besides `private` whose files have a limit: by default those that it can write to."""
         self.level = level
         self._view = seen
         self.private = private
@@ -54,8 +56,9 @@ class Cell:
         self._uid = uid
         self._filter = calls.build(syscalls.MACHINE)
         self._user = (os.getuid(), os.getgid())
-        counted = level == FULL and bool(uid or self._user[0])  # the kernel counts no processes of root
-        self.limits = CellLimits(limits, counted) if limits else None
+        by_kernel = level == FULL and bool(uid or self._user[0])  # the kernel counts no processes of root
+        folders = [private, *(seen.writable if counted is None else counted)]
+        self.limits = CellLimits(limits, by_kernel, folders, own_shm=level == FULL) if limits else None
         self._network: Optional[SandboxNetwork] = None
         self._makes_network = False
 
@@ -63,7 +66,7 @@ class Cell:
     def of(cls, spec: dict[str, Any], private: str, home: str) -> Cell:
         """From the part of a spec file."""
         seen = view.View(spec["read_only"], spec["writable"], spec["hidden"])
-        cell = cls(spec["level"], seen, private, home, spec["uid"], spec.get("limits"))
+        cell = cls(spec["level"], seen, private, home, spec["uid"], spec.get("limits"), spec.get("counted"))
         if spec.get("network"):
             cell.make_network(SandboxNetwork(spec["network"]))
         return cell

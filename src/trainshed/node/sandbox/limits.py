@@ -1,9 +1,9 @@
-"""Limits of a cell: memory, processes, open files, size of a file, and its part of the cores.
+"""Limits of a cell: memory, processes, open files, size of a file, bytes on the disk, and its part of the cores.
 
 The kernel limits each process for open files and the size of a file. For what all processes of a cell have together
 there are two levels. With control groups the kernel counts, and a cell never has more than its limit. Else the parent
 of the cell watches its memory and ends it; the kernel counts processes only at the full level of the sandbox, by the
-user namespace of the cell, and else the parent counts them too.
+user namespace of the cell, and else the parent counts them too. Bytes on the disk are always counted by the parent.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ import math
 import os
 import re
 import signal
+import time
 
 from .. import failure
 from ..process import tree
 from .cgroups import ControlGroup
+from .disk import DiskUse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any, Optional
 
     from ..process.exit_status import ExitStatus
@@ -29,6 +32,7 @@ _MIN_INTERVAL_S, _MAX_INTERVAL_S = 0.02, 0.5  #: between two looks
 _SCAN_INTERVAL_S, _CLOSE_SCAN_INTERVAL_S = 0.2, 0.04  #: between two scans of the process tree, and near the limit
 _NICE_STEP = 1.25  #: of CPU time between two levels of niceness
 _MAX_NICE = 19
+_FIRST_DISK_S = 0.5  #: after the start of a cell
 _SIGN_LINES = 20  #: at the end of an output, in which signs are looked for
 #: What programs print when the kernel refuses them something.
 _SIGNS = (
@@ -44,8 +48,11 @@ _SIGNS = (
 class CellLimits:
     """The limits of one cell, in its own process and in its parent."""
 
-    def __init__(self, spec: dict[str, Any], counted: bool) -> None:
-        """From the part of a spec file. `counted`: the kernel counts the processes in the cell's user namespace."""
+    def __init__(self, spec: dict[str, Any], counted: bool, folders: Iterable[str] = (), *, own_shm: bool) -> None:
+        """From the part of a spec file. `counted`: the kernel counts the processes in the cell's user namespace.
+
+        `folders` are those whose files count. `own_shm`: it has a `/dev/shm` of its own.
+        """
         self._memory_bytes = spec["memory_bytes"]
         self._processes = spec["processes"]
         self._open_files: int = spec["open_files"]
@@ -53,41 +60,64 @@ class CellLimits:
         self._cpu_weight = spec["cpu_weight"]
         self._folders: dict[str, str] = spec["cgroups"]
         self._counted = counted
+        self._own_shm = own_shm
+        self._disk_bytes = spec["disk_bytes"]
+        self._disk = DiskUse(folders, self._disk_bytes)
+        self._memory_at = self._disk_at = math.inf
         self._group: Optional[ControlGroup] = None
         self._hit: Optional[dict[str, Any]] = None
         self._pids: list[int] = []
         self._scan_at = 0.0
         self.note = ""  #: for people: why it is not as the spec has it
-        self.look_at = math.inf  #: when `look` is due, in monotonic time
 
     # -- in the parent
 
     def open(self) -> None:
         """Make the groups, if there are any. Called before the cell starts."""
+        self._disk_at = time.monotonic() + _FIRST_DISK_S
         if self._folders:
             try:
                 self._group = ControlGroup(self._folders, self._memory_bytes, self._processes, self._cpu_weight)
                 return
             except OSError as exc:
                 self.note = "Its memory is watched: control groups can't be made any more (%s)." % exc.strerror
-        self.look_at = 0.0
+        self._memory_at = 0.0
+
+    @property
+    def look_at(self) -> float:
+        """When `look` is due, in monotonic time."""
+        return min(self._memory_at, self._disk_at)
+
+    def stop_looking(self) -> None:
+        """The cell has exited."""
+        self._memory_at = self._disk_at = math.inf
 
     def look(self, first: int, now_s: float) -> None:
         """Look at the cell with this first process, and kill it if it has more than it may."""
         if now_s >= self._scan_at:
             self._pids = [first, *tree.descendants(first), *tree.cell_orphans(first)]
             self._scan_at = now_s + _SCAN_INTERVAL_S
+        if now_s >= self._memory_at:
+            self._look_at_memory(first, now_s)
+        if now_s >= self._disk_at:
+            used, self._disk_at = self._disk.look(self._pids, now_s)
+            if used is not None:
+                self._kill(first, _hit(failure.DISK_LIMIT, self._disk_bytes, used))
+
+    def _look_at_memory(self, first: int, now_s: float) -> None:
         used, tasks = _use(self._pids)
-        if used > self._memory_bytes / 2:
+        in_shm = _shm_bytes(first) if self._own_shm else 0
+        if used + in_shm > self._memory_bytes / 2:
             self._scan_at = min(self._scan_at, now_s + _CLOSE_SCAN_INTERVAL_S)
-        if used > self._memory_bytes:
-            used = _proportional_use(self._pids)
+        if used + in_shm > self._memory_bytes:
+            used, mapped = _proportional_use(self._pids)
+            used += max(0, in_shm - mapped)
             if used > self._memory_bytes:
                 self._kill(first, _hit(failure.OUT_OF_MEMORY, self._memory_bytes, used))
         elif not self._counted and tasks > self._processes:
             self._kill(first, _hit(failure.TOO_MANY_PROCESSES, self._processes, tasks))
-        wait_s = (self._memory_bytes - used) / _FASTEST_BYTES_PER_S
-        self.look_at = now_s + min(max(wait_s, _MIN_INTERVAL_S), _MAX_INTERVAL_S)
+        wait_s = (self._memory_bytes - used - in_shm) / _FASTEST_BYTES_PER_S
+        self._memory_at = now_s + min(max(wait_s, _MIN_INTERVAL_S), _MAX_INTERVAL_S)
 
     def _kill(self, first: int, hit: dict[str, Any]) -> None:
         self._hit = self._hit or hit
@@ -125,7 +155,7 @@ class CellLimits:
 
     def close(self) -> None:
         """Remove the groups. No process of the cell may run any more."""
-        self.look_at = math.inf
+        self.stop_looking()
         if self._group is not None:
             self._group.remove()
 
@@ -175,17 +205,30 @@ def _use(pids: list[int]) -> tuple[int, int]:
     return used, tasks
 
 
-def _proportional_use(pids: list[int]) -> int:
-    """Resident bytes. Memory that several processes share counts once, in parts."""
-    return sum(map(_proportional_bytes, pids))
+def _proportional_use(pids: list[int]) -> tuple[int, int]:
+    """Resident bytes, and those of them that are mapped files in memory. What several processes share counts once, in
+    parts."""
+    both = [_proportional_bytes(pid) for pid in pids]
+    return sum(used for used, _ in both), sum(mapped for _, mapped in both)
 
 
-def _proportional_bytes(pid: int) -> int:
+def _proportional_bytes(pid: int) -> tuple[int, int]:
+    found = {b"Pss:": 0, b"Pss_Shmem:": 0}
     try:
         with open("/proc/%d/smaps_rollup" % pid, "rb") as file:
             for line in file:
-                if line.startswith(b"Pss:"):
-                    return int(line.split()[1]) * 1024
+                name, _, rest = line.partition(b" ")
+                if name in found:
+                    found[name] = int(rest.split()[0]) * 1024
     except OSError:  # it has exited, or the kernel, before 4.14, has no such file
+        return 0, 0
+    return found[b"Pss:"], found[b"Pss_Shmem:"]
+
+
+def _shm_bytes(first: int) -> int:
+    """Bytes of the files in the `/dev/shm` of a cell's own."""
+    try:
+        status = os.statvfs("/proc/%d/root/dev/shm" % first)
+    except OSError:  # it has exited, or its tree is not built yet
         return 0
-    return 0
+    return (status.f_blocks - status.f_bfree) * status.f_frsize

@@ -59,6 +59,9 @@ class Cells:
         shown = {
             **self._sandbox,
             "network": None,  # the gang shares one
+            "counted": [
+                os.path.join(self._folder, "work")
+            ],  # what others of the project write in buckets is not its own
             "read_only": [
                 *view.interpreter_paths(self._python),
                 view.node_folder(),
@@ -98,7 +101,7 @@ class Cells:
         limits = self._limits.get(name)
         if limits is None:
             return
-        limits.look_at = math.inf
+        limits.stop_looking()
         hit = limits.hit(status, tail)
         if hit is not None:
             self._hits[name] = hit

@@ -40,6 +40,43 @@ with open("filler", "wb") as file:
         file.write(bytes(1 << 20))
 """
 
+#: Each has one MB. It goes on until it is ended, since the kernel refuses it nothing.
+MANY_FILES = """
+import itertools, os, time
+for number in itertools.count():
+    os.makedirs("%d" % (number % 7), exist_ok=True)
+    with open("%d/%d" % (number % 7, number), "wb") as file:
+        file.write(bytes(1 << 20))
+    time.sleep(0.002)
+"""
+
+#: Their names are gone, their bytes are not.
+REMOVED_FILES = """
+import os, time
+held = []
+while True:
+    held.append(open("filler", "wb"))
+    os.unlink("filler")
+    held[-1].write(bytes(4 << 20))
+    time.sleep(0.02 if len(held) < 60 else 600)
+"""
+
+HOME_AND_TEMPORARY_FILES = """
+import itertools, os, tempfile, time
+for number in itertools.count():
+    folder = os.path.expanduser("~") if number % 2 else tempfile.gettempdir()
+    with open(os.path.join(folder, str(number)), "wb") as file:
+        file.write(bytes(1 << 20))
+    time.sleep(0.002)
+"""
+
+SHARED_MEMORY = """
+import itertools
+for number in itertools.count():
+    with open("/dev/shm/%d" % number, "wb") as file:
+        file.write(bytes(1 << 20))
+"""
+
 LOG = """
 import sys
 line = "y" * 1000 + "\\n"
