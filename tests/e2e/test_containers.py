@@ -122,7 +122,8 @@ class Containers:
             config |= {"containerCommand": ["python3", "-c"], "containerArgs": [source, *args]}
         roles = [f"{role}Config" for role in ("master", "worker", "parameterServer") if role == "master" or training]
         configs = {role: config if role == "masterConfig" else _but_image(config) for role in roles}
-        body = {"jobId": job, "trainingInput": {"region": "us-central1", **configs, **training}}
+        labels = training.pop("labels", {})
+        body = {"jobId": job, "labels": labels, "trainingInput": {"region": "us-central1", **configs, **training}}
         self.server.call("POST", f"/v1/projects/{PROJECT}/jobs", body)
 
     def wait(self, job: str, *states: str) -> dict[str, Any]:
@@ -363,3 +364,24 @@ def test_what_does_not_go_together_is_refused_at_once(jobs: Containers) -> None:
     status, answer = Caller(jobs.server.url)("POST", f"/v1/projects/{PROJECT}/jobs", token=jobs.server.token, body=body)
     assert status == 400
     assert "brings its own environment along" in answer["error"]["message"]
+
+
+SECRETS = """
+import os, pathlib, sys
+value = os.environ["PLANTED_KEY"]
+lines = pathlib.Path(os.environ["TRAINSHED_SECRETS"], "planted-cert").read_text()
+print("lengths", len(value), len(lines))
+print("shown", value, "and", lines, flush=True)
+"""
+
+
+def test_a_container_has_its_secrets_and_nothing_else_has(jobs: Containers) -> None:
+    value, lines = "planted-for-a-variable", "planted-first-line\nplanted-second-line"
+    for name, text in (("planted-key", value), ("planted-cert", lines)):
+        jobs.server.call("POST", f"/trainshed/v1/projects/{PROJECT}/secrets/{name}:set", {"value": text})
+    labels = {"trainshed-secret-planted-key": "variable", "trainshed-secret-planted-cert": "file"}
+    jobs.submit(job := f"secrets_{jobs.runner.kind}", "", SECRETS, labels=labels)
+    jobs.wait(job, "SUCCEEDED")
+    assert {f"lengths {len(value)} {len(lines)}", "shown [secret] and [secret]"} <= set(jobs.lines(job))
+    found = [path for path in jobs.attempt(job).rglob("*") if path.is_file() and value.encode() in path.read_bytes()]
+    assert found == []

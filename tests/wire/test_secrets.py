@@ -9,7 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from trainshed.cli.commands import main
+from trainshed.domain.jobs.states import TERMINAL_STATES
+from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import Caller, RunningServer
+from trainshed.testing.workloads.deployer import Deployer
 from trainshed.testing.workloads.submitter import Submitter
 
 PROJECT = "secretive-one"
@@ -71,16 +74,72 @@ def test_what_cannot_be_given_is_refused(server: RunningServer, jobs: Submitter,
     assert (status, "has no secret gone" in message) == (400, True), message
     status, message = submit({"trainshed-secret-cert": "both"}, **module)
     assert (status, "must be file or variable" in message) == (400, True), message
-    image = {"masterConfig": {"imageUri": "localhost/some/image"}, "scaleTier": "CUSTOM", "masterType": "n1-standard-4"}
-    status, message = submit({"trainshed-secret-cert": "file"}, **image)
-    assert (status, "Only trainings in runtimes" in message) == (400, True), message
-    assert call("POST", f"/v1/projects/{PROJECT}/models", token=server.token, body={"name": "m"})[0] == 200
-    version = {"name": "v", "deploymentUri": f"gs://{jobs.bucket}/m", "labels": {"trainshed-secret-cert": "file"}}
-    status, answer = call("POST", f"/v1/projects/{PROJECT}/models/m/versions", token=server.token, body=version)
-    assert (status, "Versions get no secrets" in answer["error"]["message"]) == (400, True), answer
     patch = {"labels": {"trainshed-secret-cert": "variable"}}
     path = f"/v1/projects/{PROJECT}/jobs/told?updateMask=labels"
     assert call("PATCH", path, token=server.token, body=patch)[0] == 400
+
+
+LOAD = """
+        import pathlib
+        cls.value = os.environ["HOSTED_KEY"]
+        cls.lines = pathlib.Path(os.environ["TRAINSHED_SECRETS"], "hosted-cert").read_text()
+        print("loaded with", cls.value, "and", cls.lines, flush=True)
+        sys.stderr.write("half a line: " + cls.value[:9])
+        sys.stderr.flush()
+        time.sleep(0.05)
+        print(cls.value[9:], file=sys.stderr, flush=True)
+"""
+HOSTED = {"trainshed-secret-hosted-key": "variable", "trainshed-secret-hosted-cert": "file"}
+
+
+def test_a_version_and_its_batch_predictions_have_their_secrets(
+    server: RunningServer, call: Caller, tmp_path: Path
+) -> None:
+    project = "secretive-models"
+    deployer = Deployer(server, project, tmp_path)
+    missing = {"name": "v", "deploymentUri": f"gs://{deployer.bucket}/m", "labels": HOSTED}
+    status, answer = call("POST", f"{deployer.path}/versions", token=server.token, body=missing)
+    assert status == 400, answer
+    for name, value in (("hosted-key", VALUE), ("hosted-cert", LINES)):
+        path = f"/trainshed/v1/projects/{project}/secrets/{name}:set"
+        assert call("POST", path, token=server.token, body={"value": value})[0] == 200
+    deployer.deploy_routine("v1", load=LOAD, answer="return [len(self.value), len(self.lines)]", labels=HOSTED)
+    assert deployer.predict("v1", 1, 2) == [len(VALUE), len(LINES)]
+    [log] = (server.home / "hosts" / project / "m" / "v1").glob("0.log")
+    eventually(log.read_text, lambda text: "half a line: [secret]" in text)
+    assert "loaded with [secret] and [secret]" in log.read_text()
+    [given] = (server.home / "host-secrets").iterdir()
+    assert [path.name for path in given.rglob("*") if path.is_file()] == ["hosted-cert"], "while it runs"
+    raising = LOAD + "        raise ValueError('not with ' + cls.value)\n"
+    assert "not with [secret]" in deployer.refused(deployer.create_routine("v2", load=raising, labels=HOSTED))
+    patch = {"labels": {"trainshed-secret-hosted-key": "file"}}
+    path = f"{deployer.path}/versions/v1?updateMask=labels"
+    assert call("PATCH", path, token=server.token, body=patch)[0] == 400
+    _predict_in_batch(server, deployer)
+    shown = [path for path in server.home.rglob("*") if path.is_file() and given not in path.parents]
+    assert [path for path in shown if VALUE.encode() in path.read_bytes()] == []
+    for version in ("v2", "v1"):
+        deployer.finish(deployer.delete(version))
+    eventually(lambda: list((server.home / "host-secrets").iterdir()), lambda left: not left)
+
+
+def _predict_in_batch(server: RunningServer, deployer: Deployer) -> None:
+    uri = deployer.upload("rows.json", b"1\n2\n")
+    prediction = {
+        "versionName": f"projects/{deployer.project}/models/m/versions/v1",
+        "inputPaths": [uri],
+        "outputPath": f"gs://{deployer.bucket}/out",
+        "dataFormat": "JSON",
+        "region": "us-central1",
+    }
+    jobs = f"/v1/projects/{deployer.project}/jobs"
+    server.call("POST", jobs, {"jobId": "rows", "labels": HOSTED, "predictionInput": prediction})
+    ended = eventually(lambda: server.call("GET", f"{jobs}/rows"), lambda job: job["state"] in TERMINAL_STATES)
+    assert ended["state"] == "SUCCEEDED", ended
+    entries = server.call("GET", f"/trainshed/v1/projects/{deployer.project}/jobs/rows/logs")["entries"]
+    assert any("loaded with [secret] and [secret]" in entry["message"] for entry in entries), entries
+    [results] = (server.home / "buckets" / deployer.bucket / "out").glob("prediction.results*")
+    assert results.read_text().split() == [str(len(VALUE)), str(len(LINES))]
 
 
 def test_the_command_line_reads_values_from_stdin_and_files(

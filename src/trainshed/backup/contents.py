@@ -71,6 +71,7 @@ FILES: dict[str, Content] = {
     "certificates": Content(_IN, "the server's authority, its certificates and their keys"),
     "models": Content(_IN, "snapshots of versions"),
     "hosts": Content(_IN, "what hosts of versions are started with, and their output"),
+    "host-secrets": Content(_OUT, "secrets of hosts that run, as files"),
     "packages": Content(_IN, "installed packages of versions; those of jobs are rebuilt"),
     "notebooks": Content(_IN, "notebooks"),
     "buckets": Content(_IN, "objects, with their metadata", option="--buckets"),

@@ -39,6 +39,7 @@ class ContainerSettings:
     tool: str  #: auto, podman or docker
     read_only: bool  #: the files of the image
     mounts: tuple[Mount, ...] = ()
+    secret_variables: tuple[str, ...] = ()  #: whose values the supervisor has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,10 @@ def run(words):
         from trainshed_node.process.reaper import run_reaped
 
         cell, listener = take_cell()
-        status = run_reaped(0, words[1], lambda: run_below_reaper(words[3:]), int(words[2]), cell, listener)
+        secrets, mask = take_secrets()
+        status = run_reaped(0, words[1], lambda: run_below_reaper(words[3:]), int(words[2]), cell, listener, mask)
+        if secrets is not None:
+            secrets.remove()
         if words[3] == "container-host" and status != 0:  # one that ended well has seen to its container itself
             from trainshed_serving.container.host import remove_container
 
@@ -54,6 +57,15 @@ def take_cell():
     from trainshed_node.sandbox.reaped import take_cell
 
     return take_cell()
+
+
+def take_secrets():
+    if "TRAINSHED_SECRETS_FOR" not in os.environ:
+        return None, None
+    from trainshed_node.supervisor.secrets import MaskedOutput, take_secrets
+
+    secrets = take_secrets()
+    return secrets, MaskedOutput(secrets.mask)
 
 
 def run_below_reaper(words):

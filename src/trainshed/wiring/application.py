@@ -249,6 +249,7 @@ def _local_hosts(core: Core) -> LocalHostEngine:
         containers=_host_containers(core.home, core.settings),
         env=core.engine.user_environment,
         sandbox=core.sandbox,
+        secrets=core.secrets.values,
     )
 
 
@@ -443,6 +444,7 @@ def _models_and_versions(
         uri_checker=uri_checker,
         registries=ImageRegistries.parse(core.settings.image_registries),
         quotas=access_wiring.build_quotas(core),
+        secrets=core.secrets,
     )
     versions = Versions(core.models, deployments, metrics, projects, checks)
     return Models(core.models, deployments, metrics, projects), versions

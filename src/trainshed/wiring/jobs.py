@@ -101,7 +101,7 @@ def build_job_plane(
 
     def prepare(job: Job) -> AttemptSpec:
         if isinstance(job.workload, BatchPrediction):
-            return batch_builder.prepare(job, job.workload, builder.folder(job))
+            return secret_files.give(job, batch_builder.prepare(job, job.workload, builder.folder(job)))
         return secret_files.give(job, inject(builder.prepare(job)))
 
     local_engine = RegisteredEngine(

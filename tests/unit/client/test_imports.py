@@ -17,7 +17,8 @@ sys.meta_path.insert(0, Absent())
 import trainshed.client, trainshed.sdk
 for package in (trainshed.client, trainshed.sdk):
     for module in pkgutil.iter_modules(package.__path__, f"{{package.__name__}}."):
-        if module.name != "trainshed.sdk.pad":  # a widget, which needs anywidget
+        # a widget, which needs anywidget, and a plugin that only MLflow imports
+        if module.name not in ("trainshed.sdk.pad", "trainshed.sdk.mlflow_deployments"):
             importlib.import_module(module.name)
 """
 SERVER = (

@@ -29,12 +29,15 @@ from trainshed.runtimes.resolution import RuntimeChoice
 from trainshed.services.access.policies import Policies
 from trainshed.services.access.projects import Projects
 from trainshed.services.access.quotas import Quotas
+from trainshed.services.access.secret_key import SecretKey
+from trainshed.services.access.secrets import Secrets
 from trainshed.services.artifacts import VersionArtifacts
 from trainshed.services.models.models import Models
 from trainshed.services.models.versions import VersionChecks, Versions
 from trainshed.services.operations import Operations
 from trainshed.services.paging import PageRequest
 from trainshed.store.access.quotas import QuotaStore
+from trainshed.store.access.secrets import SecretStore
 from trainshed.store.database import Database
 from trainshed.store.models import ModelStore
 from trainshed.store.operations import OperationStore
@@ -82,6 +85,7 @@ class Shed:
             uri_checker=uri_checker(database, folder, BUCKETS, FILES),
             registries=ImageRegistries.parse(DEFAULT_REGISTRIES),
             quotas=Quotas(QuotaStore(database)),
+            secrets=Secrets(SecretStore(database), SecretKey(folder / "secret-key")),
         )
         self.models = Models(self.store, self.deployments, self.metrics, self.projects, clock=self.tick)
         self.versions = Versions(self.store, self.deployments, self.metrics, self.projects, checks, clock=self.tick)

@@ -18,6 +18,7 @@ from trainshed.control.deployments.mlflow_folders import read_mlflow_model, requ
 from trainshed.control.deployments.model_files import NO_FILES, ModelFileStore, ModelSnapshot
 from trainshed.control.packages import PackageRequest, resolve_packages, site_name
 from trainshed.control.uri_resolver import UriResolver
+from trainshed.domain.access.secrets import requested
 from trainshed.domain.image_registries import ImageRegistries
 from trainshed.domain.models import hosting as rules
 from trainshed.domain.models.mlflow_models import MlflowModel
@@ -210,6 +211,7 @@ class VersionProvisioner:
             batching=version.batching,
             precision=version.precision,
             body_limit=self.resources.body_limit,
+            secrets=requested(version.labels, what="version"),
         )
         return self.resources.shared(spec, version.host_range.maximum)
 

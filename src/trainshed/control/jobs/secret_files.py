@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from trainshed.domain.access.secrets import Delivery, masked_parts, requested, short_lines, variable_of
+from trainshed.domain.access.secrets import Delivery, requested, variable_of
 from trainshed.domain.jobs.job import Job
-from trainshed.engines.base import AttemptSpec
+from trainshed.engines.base import AttemptSpec, Mount
+from trainshed.engines.secret_files import (
+    FOLDER_VARIABLE,
+    SECRETS_FILE,
+    SECRETS_FOLDER,
+    Values,
+    remove_secrets,
+    write_secrets,
+)
 from trainshed.errors import FailedPreconditionError
-from trainshed.node.files import remove_folder, write_file
 
 LOG = logging.getLogger("trainshed.secrets")
 
-SECRETS_FILE = "secrets.json"  #: in the attempt's folder; the supervisor reads it once and removes it
-SECRETS_FOLDER = "secrets"  #: in the attempt's folder, until the attempt ends
-FOLDER_VARIABLE = "TRAINSHED_SECRETS"
-
-Values = Callable[[str, Iterable[str]], Mapping[str, str]]
+CONTAINER_SECRETS_FOLDER = Path("/trainshed-secrets")  #: where a container sees the files
 
 
 class SecretFiles:
@@ -39,18 +41,16 @@ class SecretFiles:
         if not wanted:
             return spec
         values = self._values(job.project, wanted)
-        variables = {variable_of(name): values[name] for name, how in wanted.items() if how is Delivery.VARIABLE}
-        files = {name: values[name] for name, how in wanted.items() if how is Delivery.FILE}
-        folder = spec.folder / SECRETS_FOLDER
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name, value in files.items():
-            write_file(folder / name, value.encode())
         self._given[job.project, job.id] = tuple(values.values())
-        masked = [part for value in values.values() for part in masked_parts(value)]
-        short = [line for value in values.values() for line in short_lines(value)]
-        body = {"variables": variables, "masked": masked, "short": short}
-        write_file(spec.folder / SECRETS_FILE, json.dumps(body).encode())
-        return replace(spec, env={FOLDER_VARIABLE: str(folder), **spec.env}, writable=(*spec.writable, folder))
+        if spec.containers is None:
+            folder = write_secrets(spec.folder, wanted, values)
+            return replace(spec, env={FOLDER_VARIABLE: str(folder), **spec.env}, writable=(*spec.writable, folder))
+        folder = write_secrets(spec.folder, wanted, values, mode=0o644)  # the image's user may be any
+        folder.chmod(0o755)
+        mount = Mount(source=folder, target=CONTAINER_SECRETS_FOLDER, read_only=True)
+        variables = tuple(variable_of(name) for name, how in wanted.items() if how is Delivery.VARIABLE)
+        containers = replace(spec.containers, mounts=(*spec.containers.mounts, mount), secret_variables=variables)
+        return replace(spec, env={FOLDER_VARIABLE: str(CONTAINER_SECRETS_FOLDER), **spec.env}, containers=containers)
 
     def values_of(self, job: Job) -> Sequence[str]:
         """Return the values that a job was given: nothing that it writes through the server may show them.
@@ -78,7 +78,7 @@ class SecretFiles:
             return
         self._given.pop((job.project, job.id), None)
         try:
-            _remove(attempt)
+            remove_secrets(attempt)
         except OSError as exc:  # the next start of the server tries again
             LOG.warning("secrets.not_removed folder=%s reason=%s", attempt, exc)
 
@@ -88,9 +88,4 @@ def remove_left_secrets(jobs: Path, is_active: Callable[[str, str], bool]) -> No
     for path in (*jobs.glob(f"*/*/*/{SECRETS_FOLDER}"), *jobs.glob(f"*/*/*/{SECRETS_FILE}")):
         project, job = path.parts[-4:-2]
         if not is_active(project, job):
-            _remove(path.parent)
-
-
-def _remove(attempt: Path) -> None:
-    (attempt / SECRETS_FILE).unlink(missing_ok=True)
-    remove_folder(str(attempt / SECRETS_FOLDER))
+            remove_secrets(path.parent)

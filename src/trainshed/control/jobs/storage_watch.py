@@ -9,9 +9,9 @@ from typing import Protocol
 
 from trainshed.background import BackgroundLoop, PassFailures
 from trainshed.domain.access.quotas import AppliedLimit, exceeded_words
-from trainshed.domain.jobs.cancellation import cancelled
 from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.job import Job
+from trainshed.domain.jobs.reconcile import cancelled
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.times import now_us
 from trainshed.node.crashpoints import crashpoint

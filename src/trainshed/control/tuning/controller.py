@@ -9,11 +9,10 @@ from dataclasses import replace
 from trainshed.background import BackgroundLoop, PassFailures
 from trainshed.control.tuning.metrics import TrialReader
 from trainshed.control.tuning.search import next_request
-from trainshed.domain.jobs.cancellation import cancelled
 from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.failure_text import diagnose
 from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
-from trainshed.domain.jobs.reconcile import end_events
+from trainshed.domain.jobs.reconcile import cancelled, end_events
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.times import now_us
 from trainshed.domain.tuning.curves import early_stop

@@ -53,7 +53,7 @@ def variable_of(name: str) -> str:
     return name.replace("-", "_").upper()
 
 
-def requested(labels: Mapping[str, str]) -> dict[str, Delivery]:
+def requested(labels: Mapping[str, str], *, what: str = "job") -> dict[str, Delivery]:
     """Return which secrets labels ask for, and how. Raises `InvalidArgumentError` if a label is wrong."""
     wanted: dict[str, Delivery] = {}
     for label, how in labels.items():
@@ -61,16 +61,16 @@ def requested(labels: Mapping[str, str]) -> dict[str, Delivery]:
             continue
         if how not in list(Delivery):
             raise InvalidArgumentError(
-                f"The label {label} is {how!r}; it must be {' or '.join(Delivery)}, which says how the job gets the "
+                f"The label {label} is {how!r}; it must be {' or '.join(Delivery)}, which says how the {what} gets the "
                 f"secret.",
-                field="job.labels",
+                field=f"{what}.labels",
             )
         name = secret_name(label.removeprefix(LABEL_PREFIX))
         if how == Delivery.VARIABLE and _is_reserved(variable_of(name)):
             raise InvalidArgumentError(
-                f"The variable {variable_of(name)} of a job is not a secret's. Ask for {name} as a {Delivery.FILE}, or "
-                f"set it under another name.",
-                field="job.labels",
+                f"The variable {variable_of(name)} of a {what} is not a secret's. Ask for {name} as a {Delivery.FILE}, "
+                f"or set it under another name.",
+                field=f"{what}.labels",
             )
         wanted[name] = Delivery(how)
     return wanted

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainshed.artifacts.manifest import ArtifactManifest
 from trainshed.artifacts.staging import Package
+from trainshed.domain.access.secrets import Delivery
 from trainshed.domain.models.version_container import ServingContainer
 from trainshed.domain.names import LOCAL_ENGINE
 
@@ -54,6 +55,7 @@ class HostSpec:
     machine: str = ""  #: the machine type, if the engine uses it
     alone: bool = False  #: it shares no resources with other hosts of the version
     packages: tuple[Package, ...] = ()  #: installed in `site`, if known
+    secrets: Mapping[str, Delivery] = field(default_factory=dict)  #: that it gets, by name
     manifest: ArtifactManifest | None = None  #: what a remote host has to fetch
 
 

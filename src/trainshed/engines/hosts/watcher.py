@@ -87,9 +87,11 @@ class HostProcess:
         prepares_s: float = 0.0,
         on_exit: Callable[[], None] | None = None,
         limit: Callable[[], str] = lambda: "",
+        mask: Callable[[str], str] = lambda message: message,
     ) -> None:
         """`endpoint` returns where the host listens once it is ready, if that is not `path`.
         `prepares_s` as in `HostStatus`. `limit` returns in words the limit that ended it.
+        `mask` is applied to messages of user code.
 
         `on_exit` is called after its exit, in a new thread.
         """
@@ -97,6 +99,7 @@ class HostProcess:
         self._endpoint = endpoint
         self._on_exit = on_exit
         self._limit = limit
+        self._mask = mask
         self._log = log
         self.pidfd = os.pidfd_open(handle.pid)
         self._buffer = b""
@@ -151,7 +154,7 @@ class HostProcess:
                     self.status, phase=HostPhase.READY, ready=_check_ready(message), endpoint=endpoint
                 )
             else:
-                self._reason = self._reason or str(message["message"])[:_MESSAGE_MAX_CHARS]
+                self._reason = self._reason or self._mask(str(message["message"]))[:_MESSAGE_MAX_CHARS]
         except (ValueError, LookupError, TypeError, OSError) as exc:
             self.end(f"The host sent an invalid line: {exc}.")
         self._buffer = b""

@@ -56,7 +56,7 @@ def container(folder: str, spec: dict[str, Any], replica: dict[str, Any], images
         images[settings["image"]],
         command=settings["command"],
         args=settings["args"],
-        env={**spec["env"], **replica["env"], "PYTHONUNBUFFERED": "1"},
+        env={**spec["env"], **replica["env"], "PYTHONUNBUFFERED": "1", **_secrets(spec)},
         labels={
             LABEL: attempt_key(folder),
             "trainshed.job": "%s/%s/%s" % (spec["project"], spec["job"], spec["attempt"]),
@@ -67,6 +67,12 @@ def container(folder: str, spec: dict[str, Any], replica: dict[str, Any], images
         memory_bytes=settings["memory_bytes"],
         read_only=spec["containers"]["read_only"],
     )
+
+
+def _secrets(spec: dict[str, Any]) -> dict[str, str]:
+    """Variables that are in no file: the supervisor gave them to this process."""
+    names = spec["containers"].get("secret_variables", ())
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def write_spec(folder: str, agent_spec: dict[str, Any], substitute: Callable[[str], str]) -> None:

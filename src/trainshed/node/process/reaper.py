@@ -36,13 +36,19 @@ SIGNAL_EXIT_BASE = 128  #: plus the signal number: the exit status for a killed 
 
 
 def run_reaped(
-    life: int, log: str, run: Callable[[], int], limit: int, cell: Optional[Cell] = None, stdin: int = -1
+    life: int,
+    log: str,
+    run: Callable[[], int],
+    limit: int,
+    cell: Optional[Cell] = None,
+    stdin: int = -1,
+    mask: Optional[Callable[[bytes], bytes]] = None,
 ) -> int:
     """Fork, and call `run` in the child with stderr to the file `log`. Blocks until no descendant is left.
 
     Returns the exit status. Forwards SIGTERM. A log of more than `limit` bytes is rotated to `log.1`, which
     replaces the previous one. With `cell`, the child runs in that sandbox. `stdin` becomes its standard input, and is
-    closed here.
+    closed here. `mask` gets each piece of the output, at its end an empty one, and returns what the log gets.
     """
     tree.become_subreaper()
     signals = signal_pipe((signal.SIGCHLD, *_STOP_SIGNALS))
@@ -60,7 +66,7 @@ def run_reaped(
     os.dup2(null, 1)  # only the child writes to stdout
     os.close(null)
     first = cell.read_pid(status_r) if cell is not None and cell.has_init else 0
-    with _Log(log, limit) as file:
+    with _Log(log, limit, mask) as file:
         ended = _watch((pid, first or pid), life, signals, output, file, cell)
         tree.kill_descendants()
         while select.select([output], [], [], 0)[0] and file.copy(output):
@@ -193,8 +199,9 @@ def _watch(
 class _Log:
     """A log file with one rotated predecessor, each up to the limit."""
 
-    def __init__(self, path: str, limit: int) -> None:
+    def __init__(self, path: str, limit: int, mask: Optional[Callable[[bytes], bytes]] = None) -> None:
         self._path = path
+        self._mask = mask
         self._limit = limit
         self._fd = -1
         self._size = 0
@@ -214,7 +221,7 @@ class _Log:
     def copy(self, source: int) -> bool:
         """Copy one chunk from a pipe. Returns False at its end. What does not fit on the disk is lost."""
         chunk = os.read(source, _CHUNK_BYTES)
-        self.write(chunk)
+        self.write(chunk if self._mask is None else self._mask(chunk))
         return bool(chunk)
 
     @property

@@ -1,4 +1,4 @@
-"""The secrets of an attempt: variables of its replicas, and what is masked in its log."""
+"""The secrets of an attempt or a host: variables of its processes, and what is masked in its log."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from ..files import remove_folder
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Optional
 
 _FILE = "secrets.json"
 _FOLDER = "secrets"
 _SHOWN = b"[secret]"
+_LINE_MAX_BYTES = 64 * 1024
+FOLDER_VARIABLE = "TRAINSHED_SECRETS_FOR"  #: of a reaper: the folder that `AttemptSecrets` reads
 
 
 class Mask:
@@ -60,6 +63,30 @@ class Mask:
         return end
 
 
+class MaskedOutput:
+    """Masks output that comes in pieces. A line is held back until it is complete, or too long."""
+
+    def __init__(self, mask: Mask) -> None:
+        self._mask = mask
+        self._rest = self._before = b""
+
+    def __call__(self, piece: bytes) -> bytes:
+        """What can be shown after this piece of output. An empty one is the end."""
+        if not self._mask.longest:
+            return piece
+        data = self._rest + piece
+        end = data.rfind(b"\n") + 1 if piece else len(data)
+        if len(data) - end > _LINE_MAX_BYTES + self._mask.longest:
+            end = self._mask.end_of_values(data, len(data) - self._mask.longest)
+        self._rest = data[end:]
+        return b"".join(map(self._masked, data[:end].splitlines(keepends=True)))
+
+    def _masked(self, line: bytes) -> bytes:
+        text = line.rstrip(b"\r\n")
+        self._before = self._mask.line(text, self._before)
+        return self._before + line[len(text) :]
+
+
 class AttemptSecrets:
     """What the server gave an attempt. The values of variables are on disk only until this is made."""
 
@@ -79,3 +106,13 @@ class AttemptSecrets:
     def remove(self) -> None:
         """Remove the files. No replica may run any more."""
         remove_folder(self._folder)
+
+
+def take_secrets() -> Optional[AttemptSecrets]:
+    """The secrets of the process that this reaper starts, whose variables are set here; None if it has none."""
+    folder = os.environ.pop(FOLDER_VARIABLE, "")
+    if not folder:
+        return None
+    given = AttemptSecrets(folder)
+    os.environ.update(given.variables)
+    return given

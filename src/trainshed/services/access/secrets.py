@@ -68,18 +68,20 @@ class Secrets:
             self._key.keep_only(key_id)
         return {"secrets": count, "unreadable": unreadable}
 
-    def check(self, project: str, labels: Mapping[str, str], unsupported: str) -> None:
+    def check(self, project: str, labels: Mapping[str, str], unsupported: str, *, what: str = "job") -> None:
         """Raise `FailedPreconditionError` if labels ask for a secret that is not there, or can't be given.
 
-        `unsupported` says why the job gets none. Empty: it does.
+        `unsupported` says why a job or version gets none. Empty: it does.
         """
-        if not (wanted := requested(labels)):
+        if not (wanted := requested(labels, what=what)):
             return
         if unsupported:
-            raise FailedPreconditionError(f"{unsupported} Leave out the labels {LABEL_PREFIX}….", field="job.labels")
-        self.values(project, wanted)
+            raise FailedPreconditionError(
+                f"{unsupported} Leave out the labels {LABEL_PREFIX}….", field=f"{what}.labels"
+            )
+        self.values(project, wanted, what=what)
 
-    def values(self, project: str, names: Iterable[str]) -> dict[str, str]:
+    def values(self, project: str, names: Iterable[str], *, what: str = "job") -> dict[str, str]:
         """Return secrets of a project by name. Raises `FailedPreconditionError` if one is missing or unreadable."""
         stored = {secret.name: secret for secret in self._store.of(project)}
         values: dict[str, str] = {}
@@ -92,7 +94,7 @@ class Secrets:
                 raise FailedPreconditionError(
                     f"Project {project} {why} {name}. An owner of the project sets it: `trainshed secrets set {name} "
                     f"--project {project}`.",
-                    field="job.labels",
+                    field=f"{what}.labels",
                 )
             values[name] = value
         return values

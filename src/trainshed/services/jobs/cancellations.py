@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainshed.domain.jobs.cancellation import cancelled
 from trainshed.domain.jobs.failure import Failure, FailureCause
+from trainshed.domain.jobs.reconcile import cancelled
 from trainshed.domain.times import now_us
 from trainshed.services.jobs.tuning import TuningJobs
 from trainshed.services.ports import Scheduler

@@ -16,11 +16,11 @@ from trainshed.domain.filters.server import SERVER
 from trainshed.domain.image_registries import ImageRegistries
 from trainshed.domain.jobs import gang
 from trainshed.domain.jobs.batch_prediction import BatchPrediction, cloud_output_unsupported, guarded_output_unsupported
-from trainshed.domain.jobs.cancellation import cancelled
 from trainshed.domain.jobs.containers import image_field
 from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.failure_text import error_message
 from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
+from trainshed.domain.jobs.reconcile import cancelled
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.jobs.workload import JobRequest, Workload, check_labels, read_job, read_job_patch, workload_body
@@ -102,7 +102,7 @@ class Jobs:
         if isinstance(request.workload, Training):
             request = replace(request, workload=self._tuning.resumed(project, request.workload))
         engine = self._scheduler.choose_engine(request.labels, request.workload)
-        self._checks.secrets.check(project, request.labels, _without_secrets(request.workload, engine))
+        self._checks.secrets.check(project, request.labels, _without_secrets(engine))
         runtime, notes = self._resolve_workload(project, request.workload, engine, budget)
         budget.check(0)
         gang_size = len(gang.gang(request.workload))
@@ -364,13 +364,9 @@ def _hang_body(hang: HangRecord) -> dict[str, Any]:
     }
 
 
-def _without_secrets(workload: Workload, engine: str) -> str:
+def _without_secrets(engine: str) -> str:
     """Return why a job gets no secrets. Returns "" if it does."""
-    if engine != LOCAL_ENGINE:
-        return f"Jobs on the engine {engine} get no secrets yet: these stay on this machine."
-    if isinstance(workload, BatchPrediction) or workload.containers:
-        return "Only trainings in runtimes get secrets, not batch predictions and containers."
-    return ""
+    return "" if engine == LOCAL_ENGINE else f"Jobs on the engine {engine} get no secrets: these stay on this machine."
 
 
 def _is_tuning(workload: Workload) -> bool:

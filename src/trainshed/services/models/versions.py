@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainshed.domain import names
-from trainshed.domain.access.secrets import LABEL_PREFIX
+from trainshed.domain.access.secrets import check_unchanged
 from trainshed.domain.filters.parser import parse
 from trainshed.domain.filters.server import SERVER
 from trainshed.domain.image_registries import ImageRegistries
@@ -22,6 +22,7 @@ from trainshed.domain.models.version import (
     serving_runtime,
     version_body,
 )
+from trainshed.domain.models.version_container import container_of
 from trainshed.domain.models.version_details import VersionDetails
 from trainshed.domain.models.version_request import (
     PATCHABLE,
@@ -31,7 +32,7 @@ from trainshed.domain.models.version_request import (
     read_version,
     read_version_patch,
 )
-from trainshed.domain.names import ENGINE_LABEL
+from trainshed.domain.names import ENGINE_LABEL, LOCAL_ENGINE
 from trainshed.domain.operations import Operation, OperationType, response
 from trainshed.domain.patches import check_etag, check_mask, merge_labels
 from trainshed.domain.times import now_us
@@ -41,6 +42,7 @@ from trainshed.errors import FailedPreconditionError, InvalidArgumentError
 from trainshed.gateway.metrics import VersionMetrics
 from trainshed.services.access.projects import Projects
 from trainshed.services.access.quotas import Quotas
+from trainshed.services.access.secrets import Secrets
 from trainshed.services.operations import operation_body
 from trainshed.services.paging import PageRequest, ResourcePage, scan
 from trainshed.services.ports import DeploymentControl, HostPlacement, RuntimeResolver
@@ -57,6 +59,7 @@ class VersionChecks:
     uri_checker: UriChecker
     registries: ImageRegistries
     quotas: Quotas
+    secrets: Secrets
 
 
 class Versions:
@@ -89,10 +92,6 @@ class Versions:
         """
         budget = budget or unlimited()
         request = read_version(body)
-        if any(label.startswith(LABEL_PREFIX) for label in request.labels):
-            raise FailedPreconditionError(
-                f"Versions get no secrets. Leave out the labels {LABEL_PREFIX}….", field="version.labels"
-            )
         model = self._store.get(project, model_id)
         details = self._details(model, request)
         self._check_uris(project, request.body, budget)
@@ -106,6 +105,7 @@ class Versions:
             details=details,
             created_us=self._clock(),
         )
+        self._checks.secrets.check(project, version.labels, _without_secrets(version), what="version")
         started = _start_operation(
             OperationType.CREATE_VERSION, version, number=self._projects.number(project), default=False
         )
@@ -158,6 +158,7 @@ class Versions:
                     f"label {ENGINE_LABEL} as it is, or create another version.",
                     field=f"version.labels.{ENGINE_LABEL}",
                 )
+            check_unchanged(version.labels, new_labels, what=f"version {version.id}")
             new_body = apply_patch(version.body, patch, fields)
             operation_id = OperationType.UPDATE_VERSION.id(model_id, version_id, now_us=now)
             changed = replace(
@@ -331,6 +332,13 @@ def _start_operation(
     start_us = version.created_us if now_us is None else now_us
     operation_id = kind.id(version.model, version.id, now_us=start_us)
     return Operation.begin(version.project, operation_id, metadata | labels, now_us=start_us)
+
+
+def _without_secrets(version: Version) -> str:
+    """Return why the hosts of a version get no secrets. Returns "" if they do."""
+    if version.engine != LOCAL_ENGINE:
+        return f"Hosts on the engine {version.engine} get no secrets: these stay on this machine."
+    return "" if container_of(version) is None else "Versions in containers get no secrets."
 
 
 def _find_version(model: Model, versions: Sequence[Version], version_id: str) -> Version:
