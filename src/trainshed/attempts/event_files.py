@@ -57,6 +57,17 @@ class _File:
     early: int = 0  #: events from before the training
 
 
+def launch_time_us(attempt: Path, *, otherwise_us: int) -> int:
+    """When an attempt was launched, by its folder: what its trainer writes is not older.
+
+    The job's start time is of no use here. A replica on a node may have written before the server knows that it runs.
+    """
+    try:
+        return (attempt / "spec.json").stat().st_mtime_ns // 1000
+    except OSError:
+        return otherwise_us
+
+
 class EventFiles:
     """The event files of one training. Not thread-safe."""
 

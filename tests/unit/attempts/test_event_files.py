@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainshed.attempts import event_files, event_records
-from trainshed.attempts.event_files import EventFiles, EventFolder, MetricMeaning, Scalar, meaning
+from trainshed.attempts.event_files import EventFiles, EventFolder, MetricMeaning, Scalar, launch_time_us, meaning
 from trainshed.serving.formats.protobuf import BadMessageError
 from trainshed.testing.workloads.event_files import (
     event,
@@ -90,6 +90,13 @@ def test_what_an_earlier_training_left_in_the_folder_is_not_this_ones(tmp_path: 
     os.utime(write_events(tmp_path, (50, 1, {"loss": 9.0}), name="old"), (50, 50))
     write_events(tmp_path, (60, 2, {"loss": 8.0}), (200, 3, {"loss": 7.0}), name="new")
     assert look(EventFiles(since_us=100_000_000), tmp_path) == [("loss", 3, 7.0)]
+
+
+def test_an_attempt_was_launched_when_its_spec_was_written(tmp_path: Path) -> None:
+    assert launch_time_us(tmp_path, otherwise_us=7) == 7
+    (tmp_path / "spec.json").touch()
+    os.utime(tmp_path / "spec.json", (50, 50))
+    assert launch_time_us(tmp_path, otherwise_us=7) == 50_000_000
 
 
 def test_links_and_what_is_no_file_are_passed_over(tmp_path: Path) -> None:

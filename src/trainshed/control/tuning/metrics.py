@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
-from trainshed.attempts.event_files import EventFolder
+from trainshed.attempts.event_files import EventFolder, launch_time_us
 from trainshed.attempts.trial_metrics import TrialMetrics
 from trainshed.domain.jobs.gang import gang
 from trainshed.domain.jobs.job import Job
@@ -78,8 +78,10 @@ class TrialReader:
             self._current = {key: value for key, value in self._current.items() if key in keys}
 
     def _read(self, job: Job, tag: str) -> TrialMetrics:
-        metrics = self._metrics.setdefault(_key(job), TrialMetrics(tag, since_us=job.started_us or job.created_us))
         attempt = EventFolder(self._jobs, (job.project, job.id, str(job.attempt)))
+        if (metrics := self._metrics.get(_key(job))) is None:
+            since_us = launch_time_us(self._jobs.joinpath(*attempt.parts), otherwise_us=job.created_us)
+            metrics = self._metrics[_key(job)] = TrialMetrics(tag, since_us=since_us)
         work = (*attempt.parts, "work", HYPERTUNE_FOLDER)
         reports = (EventFolder(self._jobs, (*work, replica.name)) for replica in gang(job.workload))
         metrics.update(self._event_folders(job), attempt, reports)

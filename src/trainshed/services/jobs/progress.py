@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from trainshed.attempts.event_files import EventFolder
+from trainshed.attempts.event_files import EventFolder, launch_time_us
 from trainshed.attempts.journal import ReplicaState, ReplicaStatus, read_record
 from trainshed.attempts.log_file import AttemptLog
 from trainshed.config import Home
@@ -132,14 +132,14 @@ class ProgressService:
 
     def _tracker(self, job: Job) -> AttemptTracker:
         key = (job.project, job.id, job.attempt)
-        since_us = job.started_us or job.created_us
         with self._lock:
             if key not in self._trackers:
                 log = AttemptLog(
                     root=self._home.jobs, folder=(job.project, job.id, str(job.attempt)), floor_us=job.created_us
                 )
-                replicas = gang(job.workload)
-                self._trackers[key] = AttemptTracker(log, self._folder(job), replicas, since_us=since_us)
+                folder, replicas = self._folder(job), gang(job.workload)
+                since_us = launch_time_us(folder, otherwise_us=job.created_us)
+                self._trackers[key] = AttemptTracker(log, folder, replicas, since_us=since_us)
             self._trackers.move_to_end(key)
             while len(self._trackers) > _MAX_TRACKERS:
                 self._trackers.popitem(last=False)
