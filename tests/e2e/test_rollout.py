@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import shutil
 import statistics
 import subprocess
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
 from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import Caller, RunningServer
+from trainshed.testing.reliability.reports import FaultReport, record_report
+from trainshed.testing.reliability.rollouts import run, run_batch
 from trainshed.testing.workloads.deployer import Deployer
+from trainshed.testing.workloads.prediction_load import PredictionLoad
 
 SAYS = "return [{word!r}] * len(instances)"
 LATER = "sum(row) if len(row) < 3 else -1 for row in instances"
 THREADS = 4
+SOAK_ROLLOUTS = 100
 REPLAYS = 50  #: more than the server has threads for other requests
 
 
@@ -39,49 +38,6 @@ def digits(framework_server: RunningServer, tmp_path_factory: pytest.TempPathFac
     return deployer
 
 
-class Load:
-    """Requests to the model itself, on connections that stay open. `answers` counts what came back."""
-
-    def __init__(self, deployer: Deployer) -> None:
-        self.answers: Counter[tuple[int, str]] = Counter()
-        self._deployer = deployer
-        self._lock = threading.Lock()
-        self._ended = threading.Event()
-        self._threads = [threading.Thread(target=self._run) for _ in range(THREADS)]
-
-    @contextmanager
-    def going(self) -> Iterator[Load]:
-        for thread in self._threads:
-            thread.start()
-        try:
-            yield self
-        finally:
-            self._ended.set()
-            for thread in self._threads:
-                thread.join()
-
-    def _run(self) -> None:
-        server = self._deployer.server
-        headers = {"authorization": f"Bearer {server.token}"}
-        connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=60)
-        while not self._ended.is_set():
-            connection.request("POST", f"{self._deployer.path}:predict", b'{"instances": [1]}', headers)
-            answer = connection.getresponse()
-            body = answer.read()
-            said = json.loads(body)["predictions"][0] if answer.status == 200 else body.decode()
-            with self._lock:
-                self.answers[(answer.status, said)] += 1
-        connection.close()
-
-    @property
-    def count(self) -> int:
-        return sum(self.answers.values())
-
-    def wait_for_more(self, number: int = 2 * THREADS) -> None:
-        wanted = self.count + number
-        eventually(lambda: self.count, lambda count: count >= wanted, within_s=120, describe=lambda: self.answers)
-
-
 def make_default(deployer: Deployer, version: str) -> None:
     deployer.server.call("POST", f"{deployer.path}/versions/{version}:setDefault", {})
 
@@ -91,23 +47,36 @@ def own(deployer: Deployer, verb: str, body: dict[str, Any]) -> Any:
 
 
 @pytest.mark.fault("F51")
-def test_no_request_fails_while_defaults_are_switched_and_versions_come_and_go(digits: Deployer) -> None:
-    with Load(digits).going() as load:
+def test_no_request_fails_while_defaults_are_switched(digits: Deployer) -> None:
+    with PredictionLoad(digits, threads=THREADS).going() as load:
         load.wait_for_more()
         for number in range(50):
             version = "v2" if number % 2 else "v1"
             make_default(digits, version)
             assert digits.predict("", 1) == [version]  # what is acknowledged is in force
-            if number % 20 == 19:
-                passing = f"passing{number}"
-                digits.deploy_routine(passing, answer=SAYS.format(word=passing))
-                make_default(digits, passing)
-                load.wait_for_more()
-                make_default(digits, "v1")
-                assert "response" in digits.finish(digits.delete(passing))
             load.wait_for_more(THREADS)
-    assert {status for status, _ in load.answers} == {200}, load.answers
-    assert {said for _, said in load.answers} == {"v1", "v2", "passing19", "passing39"}
+    assert set(load.counts) == {(200, "v1"), (200, "v2")}
+
+
+@pytest.mark.fault("F51")
+def test_no_request_fails_while_versions_are_rolled_out(framework_server: RunningServer, tmp_path: Path) -> None:
+    report = run_batch(Deployer(framework_server, "rollouts", tmp_path), seed=1, batch=0, rounds=2)
+    assert [str(each) for each in report.violations] == []
+    assert report.operations > 0
+
+
+@pytest.mark.soak  # two rollouts are in every run
+@pytest.mark.timeout(0)
+@pytest.mark.fault("F51")
+def test_no_request_fails_while_a_hundred_versions_are_rolled_out(tmp_path: Path) -> None:
+    reports: list[FaultReport] = []
+
+    def tell(report: FaultReport) -> None:
+        record_report("F51", report)
+        reports.append(report)
+
+    assert [str(each) for each in run(SOAK_ROLLOUTS, 1, tmp_path, tell)] == []
+    assert sum(report.rounds for report in reports) == SOAK_ROLLOUTS
 
 
 def test_after_a_switch_the_new_default_answers(digits: Deployer) -> None:
