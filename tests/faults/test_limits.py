@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import statistics
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +21,10 @@ from trainshed.engines.local.limits import CGROUPS, WATCHED, UserCodeLimits, fin
 from trainshed.engines.local.sandbox import Sandbox
 from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.cells import SYSTEM_PYTHON, USER, Cellblock, cellblock
+from trainshed.testing.processes.servers import RunningServer
+from trainshed.testing.reliability.stamps import processes_of
 from trainshed.testing.workloads import hogs
+from trainshed.testing.workloads.submitter import Submitter
 
 IS_ROOT = os.geteuid() == 0
 MB = 1_000_000
@@ -67,6 +73,7 @@ def limited(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LimitedB
         yield LimitedBlock(block, level)
 
 
+@pytest.mark.fault("F29")
 @pytest.mark.parametrize("code", [hogs.MEMORY, hogs.MEMORY_OF_A_CHILD])
 def test_a_memory_hog_fails_with_what_it_had(limited: LimitedBlock, code: str) -> None:
     failure = limited.fail("hog", code)
@@ -80,6 +87,7 @@ def test_a_memory_hog_fails_with_what_it_had(limited: LimitedBlock, code: str) -
     assert "memory_limit_gb" in diagnose(failure).remedy
 
 
+@pytest.mark.fault("F28")
 @pytest.mark.parametrize("code", [hogs.FORK_BOMB, hogs.THREADS])
 def test_a_fork_bomb_fails_with_its_number(limited: LimitedBlock, code: str) -> None:
     failure = limited.fail("bomb", code)
@@ -175,3 +183,51 @@ def test_groups_are_swept_when_reaper_and_supervisor_were_killed(limited: Limite
         return limited.groups()
 
     eventually(left, lambda groups: not groups)
+
+
+#: Forks without end, and each process that it has goes on with it. When a file is there, it says why it can't.
+ENDLESS_BOMB = """
+import os, sys, time
+first, refused = os.getpid(), None
+while not os.path.exists(sys.argv[1]):
+    try:
+        os.fork()
+    except OSError as exc:
+        if refused is None and os.getpid() == first:
+            print("refused", flush=True)
+        refused = exc
+if os.getpid() == first:
+    raise refused
+"""
+CALLS = 20
+MAX_RATIO = 20  #: of the time of a call beside the bomb to one before; each of its processes has as much to do
+
+
+@pytest.mark.fault("F28")
+def test_the_api_goes_on_beside_a_fork_bomb_and_the_job_says_what_it_was(tmp_path: Path) -> None:
+    limited = {"process_limit": 40, "sandbox": "auto", "sandbox_paths": f"{tmp_path},{sys.prefix},{sys.base_prefix}"}
+    server = RunningServer(tmp_path / "home", limited).start()
+    try:
+        jobs = Submitter(server, "bombs", tmp_path / "trainers")
+        enough = tmp_path / "enough"
+
+        def median_s() -> float:
+            durations = []
+            for _ in range(CALLS):
+                started = time.perf_counter()
+                jobs.get("bomb")  # anything but 200 raises
+                durations.append(time.perf_counter() - started)
+            return statistics.median(durations)
+
+        jobs.submit("bomb", ENDLESS_BOMB, args=[str(enough)])
+        quiet_s = median_s()
+        eventually(lambda: jobs.lines("bomb"), lambda lines: "refused" in lines)
+        busy_s = min(median_s() for _ in range(3))
+        assert jobs.get("bomb")["state"] == "RUNNING"
+        assert busy_s < MAX_RATIO * quiet_s
+        enough.touch()
+        message = jobs.wait("bomb", {"FAILED"})["errorMessage"]
+        assert "too many processes: 40 of 40" in message
+        eventually(lambda: processes_of(server.home / "jobs"), lambda left: not left)
+    finally:
+        server.close()

@@ -19,7 +19,6 @@ MARKER = "fault"
 #: Rows that no test shows as a whole yet, each with what is missing.
 OPEN_ROWS: dict[str, str] = {
     "F18": "a run of a day that watches files, threads and memory",
-    "F28": "a limit of processes for each job",
 }
 
 _ROW = re.compile(r"^\| (F\d\d) \| ([^|\n]+) \| ([^|\n]+) \|$", re.MULTILINE)
