@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainshed.domain.iam import ALL_PROJECTS, Access, Principal, Role
-from trainshed.errors import InvalidArgumentError, UnauthenticatedError
+from trainshed.errors import InvalidArgumentError, UnauthenticatedError, UnavailableError
 from trainshed.services.access.sessions import BrowserSessions
 from trainshed.services.access.tokens import OWNER, Tokens
 from trainshed.store.database import Database
@@ -47,6 +47,27 @@ def test_a_token_opens_its_project_until_it_is_revoked(store: TokenStore) -> Non
     tokens.revoke(OWNER, made["id"])
     assert tokens.find(made["token"]) is None
     assert tokens.known(made["token"]) is None
+
+
+class CutConnection(TokenStore):
+    """Revokes, and loses the answer of the database."""
+
+    def revoke_unless_last(self, token_id: str, *, now_us: int) -> bool:
+        super().revoke_unless_last(token_id, now_us=now_us)
+        raise UnavailableError("The database does not respond.")
+
+
+@pytest.mark.fault("F06", "F72")
+def test_a_token_is_not_valid_by_the_cache_when_the_outcome_of_its_revocation_is_unknown(store: TokenStore) -> None:
+    tokens = Tokens(CutConnection(store._database))
+    made, other = make(tokens), make(tokens)
+    assert tokens.find(made["token"]) is not None
+    with pytest.raises(UnavailableError):
+        tokens.revoke(OWNER, made["id"])
+    assert tokens.known(made["token"]) is None
+    assert tokens.find(made["token"]) is None
+    assert tokens.find(other["token"]) is not None
+    assert tokens.known(other["token"]) is None, "it is not cached: such a write may still happen"
 
 
 @pytest.mark.fault("F62")

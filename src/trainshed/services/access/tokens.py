@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import secrets
 import threading
-from collections.abc import Callable, Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from trainshed.store.tokens import Token, TokenStore
 
 OWNER = Principal(user="owner", project=ALL_PROJECTS, role=Role.OWNER)
 _MAX_CACHED = 10_000  #: cached tokens
+_OUTCOME_TIMEOUT_S = 60.0  #: after this, a write whose outcome is unknown has happened or never will
 _REFRESHED_ROLES = (*USER_ROLES, Role.JOB)  #: roles of tokens that OAuth clients exchange
 _BY_PROVIDER = "oidc"  #: the parent of sessions that no token of ours was exchanged for
 _FIELDS = {"user", "project", "role", "label", "ttlSeconds"}
@@ -50,6 +53,7 @@ class Tokens:
         self._job_active = job_active
         self._lock = threading.Lock()
         self._revocations = 0
+        self._cached_from_s = 0.0  #: nothing is cached before; in monotonic time
         self._cache: dict[str, Token] = {}
 
     def known(self, secret: str) -> Principal | None:
@@ -71,7 +75,8 @@ class Tokens:
         if token is None or not self._is_good(token):
             return None
         with self._lock:
-            if self._revocations == revocations:  # otherwise it may have been revoked since it was read
+            # otherwise it may have been revoked since it was read, or be about to be
+            if self._revocations == revocations and time.monotonic() >= self._cached_from_s:
                 if len(self._cache) >= _MAX_CACHED:
                     self._cache.clear()
                 self._cache[key] = token
@@ -151,8 +156,9 @@ class Tokens:
         ) is None or current.revoked_us is not None:  # revoked before the new one was written
             self._store.revoke(issued.id, now_us=self._clock())
             return None
-        if most is not None and self._store.keep_newest(token_id, label=label, most=most):
-            self.forget_cached()
+        if most is not None:
+            with self.revoking():
+                self._store.keep_newest(token_id, label=label, most=most)
         return secret
 
     def revoke_exchanged(self, secret: str) -> bool:
@@ -160,8 +166,8 @@ class Tokens:
         token = self._find(secret)
         if token is None or not token.parent:
             return False
-        self._store.revoke(token.id, now_us=self._clock())
-        self.forget_cached()
+        with self.revoking():
+            self._store.revoke(token.id, now_us=self._clock())
         return True
 
     def issue_for_job(self, project: str, job: str, *, ttl_s: float) -> str:
@@ -193,8 +199,8 @@ class Tokens:
 
     def end(self, token_id: str) -> None:
         """Revoke a session. Idempotent."""
-        self._store.revoke(token_id, now_us=self._clock())
-        self.forget_cached()
+        with self.revoking():
+            self._store.revoke(token_id, now_us=self._clock())
 
     def issue_job_fetch_token(self, project: str, job: str, *, ttl_s: float) -> str:
         """Issue a token that only downloads the packages of one job. It is invalid once the job has ended."""
@@ -223,12 +229,13 @@ class Tokens:
         if token is None or not caller.sees(token.principal.project):
             raise NotFoundError(f"There is no token {token_id}.")
         _check_owner(caller, token.principal.project)
-        if not self._store.revoke_unless_last(token_id, now_us=self._clock()):
+        with self.revoking():
+            is_revoked = self._store.revoke_unless_last(token_id, now_us=self._clock())
+        if not is_revoked:
             raise FailedPreconditionError(
                 "This is the last token of an owner of all projects: nobody could administer this server. Make another "
                 "one first."
             )
-        self.forget_cached()
         revoked = self._store.get(token_id)
         return token_body(revoked or token)
 
@@ -238,8 +245,23 @@ class Tokens:
             return None
         return Principal(user=user, project=project, role=Role.EDITOR)
 
+    @contextmanager
+    def revoking(self) -> Iterator[None]:
+        """Surround a write that ends tokens. Afterwards none that it ended is valid by the cache.
+
+        A write that fails may have happened, or may still happen, if the connection to the database was lost. So what
+        is read for a while after it is not cached.
+        """
+        try:
+            yield
+        except BaseException:
+            self._cached_from_s = time.monotonic() + _OUTCOME_TIMEOUT_S
+            raise
+        finally:
+            self.forget_cached()
+
     def forget_cached(self) -> None:
-        """Clear the cache after a revocation, or after a user was disabled: entries may be older."""
+        """Clear the cache: entries may be older than a change of their tokens or users."""
         with self._lock:
             self._revocations += 1
             self._cache.clear()

@@ -51,12 +51,13 @@ class Users:
         Raises `FailedPreconditionError` if no owner of all projects would be left.
         """
         self._get(name)
-        if not self._store.disable(name, now_us=self._clock()):
+        with self._tokens.revoking():
+            is_disabled = self._store.disable(name, now_us=self._clock())
+        if not is_disabled:
             raise FailedPreconditionError(
                 f"{name} is the last owner of all projects: nobody could administer this server. Make another one with "
                 f"`trainshed auth tokens create --user NAME --project '*' --role owner`."
             )
-        self._tokens.forget_cached()
         self._cancel_jobs(name, by)
         return user_body(self._get(name))
 
