@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -47,6 +48,25 @@ def test_a_killed_process_is_replaced(searcher: SearchProcess) -> None:
     searcher.close()
     assert not psutil.pid_exists(pid)
     assert searcher.suggest(REQUEST) == simple_search(REQUEST)
+
+
+def test_processes_that_are_killed_while_they_search_are_replaced(searcher: SearchProcess, tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    code = f"""
+import os, signal, sys
+with open({str(starts)!r}, "a+") as file:
+    file.write("started\\n")
+    file.seek(0)
+    if len(file.readlines()) < 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+os.execv(sys.executable, {[sys.executable, *COMMAND[1:]]!r})
+"""
+    killed = SearchProcess((sys.executable, "-c", code), timeout_s=120)
+    try:
+        assert killed.suggest(REQUEST) == searcher.suggest(REQUEST)
+        assert starts.read_text().count("started") == 4
+    finally:
+        killed.close()
 
 
 def test_searches_without_a_model_need_no_process(searcher: SearchProcess) -> None:

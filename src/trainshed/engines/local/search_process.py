@@ -32,7 +32,7 @@ RESPONSE_TIMEOUT_S = 20.0  #: then the process is killed and low-discrepancy poi
 IDLE_TIMEOUT_S = 600.0  #: then the process is ended, which frees its memory
 _END_TIMEOUT_S = 2.0
 _CHUNK_BYTES = 1 << 16
-_MAX_ATTEMPTS = 2  #: with a new process each
+_MAX_ATTEMPTS = 5  #: with a new process each: what kills them may kill more than one
 #: one thread: the machine is for trainers, and a result does not depend on the number of cores
 _VARIABLES = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -83,7 +83,7 @@ class SearchProcess:
             self._end()
 
     def _ask(self, line: bytes) -> Mapping[str, Any]:
-        """Return the response. A process that has ended is replaced once."""
+        """Return the response. A process that ends is replaced, in the time that there is and a few times at most."""
         deadline_s = time.monotonic() + self._timeout_s
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             process = self._running()
