@@ -10,6 +10,7 @@ from typing import Any
 from trainshed.domain.access.secrets import LABEL_PREFIX, check_value, requested, secret_name
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.errors import FailedPreconditionError, NotFoundError
+from trainshed.node.crashpoints import crashpoint
 from trainshed.services.access.secret_key import SecretKey
 from trainshed.store.access.secrets import SealedSecret, SecretStore
 
@@ -31,6 +32,7 @@ class Secrets:
         name, value = secret_name(name), check_value(value)
         with self._sealing:
             key_id, sealed = self._key.seal(value, _context(project, name))
+            crashpoint("secret.set.sealed")
             secret = SealedSecret(
                 project=project, name=name, key_id=key_id, sealed=sealed, user=user, updated_us=self._clock()
             )
@@ -52,6 +54,7 @@ class Secrets:
 
     def _rotate(self) -> dict[str, Any]:
         key_id = self._key.add()
+        crashpoint("secret.rotate.key_added")
         unreadable: list[str] = []
 
         def reseal(secret: SealedSecret) -> SealedSecret | None:
@@ -64,6 +67,7 @@ class Secrets:
             return replace(secret, key_id=new_id, sealed=sealed)
 
         count = self._store.reseal(reseal)
+        crashpoint("secret.rotate.resealed")
         if all(secret.key_id == key_id or not self._key.has(secret.key_id) for secret in self._store.all()):
             self._key.keep_only(key_id)
         return {"secrets": count, "unreadable": unreadable}

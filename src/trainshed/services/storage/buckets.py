@@ -220,6 +220,7 @@ class Buckets:
         bucket = self._store.get(name)
         if not bucket.settings.get(settings.HOLDS):
             self._store.record(replace(bucket, settings={**bucket.settings, settings.HOLDS: True}))
+            crashpoint("object.hold.noted")
 
     def delete(self, name: str, conditions: Preconditions, budget: WorkBudget | None = None) -> None:
         """Delete an empty bucket. Raises `ConflictError` if it holds objects.

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from trainshed.domain.tuning.study import Measurement, Study, StudyKey, StudyState, StudyTrial, TrialState
 from trainshed.domain.tuning.study_request import read_config
 from trainshed.errors import AlreadyExistsError, NotFoundError, WriteConflictError
+from trainshed.node.crashpoints import crashpoint
 from trainshed.store.database import Database, Transaction, is_duplicate, load_queries, storable
 from trainshed.store.rows import Row, parse_row, read_rows
 
@@ -65,6 +66,7 @@ class StudyStore:
                 raise study_not_found(key)
             for name in ("delete_trials_of_study", "delete_measurements_of_study", "delete_operations_of_study"):
                 tx.run(QUERY[name], _key(key))
+            crashpoint("study.delete.before_commit")
 
     def with_trials(self, key: StudyKey, *, measurements: bool = False) -> tuple[Study, list[StudyTrial]]:
         """Return a study and its trials in order, as of one moment."""
@@ -110,6 +112,8 @@ class StudyStore:
                 _update_trial(tx, study.key, trial)
             for operation in operations:
                 _insert_operation(tx, study.key, operation, now_us)
+            crashpoint("study.change.before_commit")
+        crashpoint("study.change.after_commit")
 
     def record(self, key: StudyKey, trial: StudyTrial) -> None:
         """Write a changed trial. Raises `WriteConflictError` if its row changed since it was read."""

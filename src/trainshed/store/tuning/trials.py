@@ -10,6 +10,7 @@ from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
 from trainshed.domain.tuning.space import Point
 from trainshed.domain.tuning.steering import OwnPoint, Steering, SteeringChange
 from trainshed.domain.tuning.trial import FolderState, Trial, TrialOutcome
+from trainshed.node.crashpoints import crashpoint
 from trainshed.store.database import Database, Transaction, load_queries, storable
 from trainshed.store.jobs import JobStore, job_from_row, job_of, lock_and_tell, write_events
 from trainshed.store.rows import ReadRows, read_rows
@@ -70,6 +71,8 @@ class TrialStore:
             write_change(tx, project, job_id, change)
             if change.message:
                 write_events(tx, job, [JobEvent(kind=JobEventKind.TRIAL, message=change.message, time_us=now_us)])
+            crashpoint("search.steer.before_commit")
+        crashpoint("search.steer.after_commit")
         return job
 
     def chain(self, job: Job) -> list[tuple[Job, Sequence[Trial]]]:
