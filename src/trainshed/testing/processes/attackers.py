@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 OPENED_PER_S = 400.0  #: at first, and at most that many again
 TRICKLE_INTERVAL_S = 3.0
 _POLL_INTERVAL_S = 0.02
+_MAX_BURST_S = 0.1  #: so many seconds' worth of sockets at once
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ class _Sockets:
             allowance += (now - last) * self._attack.opened_per_s
             last = now
             self._let_go(now)
-            allowance = min(allowance, self._attack.number - len(self._sockets))
+            most = max(1.0, _MAX_BURST_S * self._attack.opened_per_s)  # after a pause, as on a busy machine
+            allowance = min(allowance, self._attack.number - len(self._sockets), most)
             while allowance >= 1:
                 self._open(now)
                 allowance -= 1
