@@ -413,6 +413,7 @@ def test_a_database_of_the_first_schema_moves_up(bare_database: Database, monkey
     assert store.get("shed", "m") == model()
 
 
+@pytest.mark.fault("F09")
 def test_models_and_versions_are_in_the_order_of_their_creation_whatever_the_clock_says(database: Database) -> None:
     store = ModelStore(database)
     for name, created_us in (("c", 9_000_000), ("b", 5_000_000), ("a", 5_000_001)):

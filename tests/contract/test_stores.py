@@ -388,6 +388,7 @@ class TestDatabase:
         assert ProjectStore(database).find("x") is None
 
 
+@pytest.mark.fault("F09")
 def test_jobs_are_in_the_order_of_their_creation_whatever_the_clock_says(database: Database) -> None:
     store, hour_us = JobStore(database), 3_600_000_000
     for number, created_us in enumerate((5 * hour_us, 5 * hour_us + 1, 4 * hour_us, 4 * hour_us + 7, 6 * hour_us)):

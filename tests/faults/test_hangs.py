@@ -122,6 +122,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         gang.end()
 
 
+@pytest.mark.fault("F25")
 def test_a_deadlock_and_a_stopped_process_are_reported_and_those_that_wait_or_work_are_not(start: Start) -> None:
     code = """
 if NAME == "worker-replica-0":
@@ -154,6 +155,7 @@ else:
     assert any(line.startswith(f"{SECOND} does not hang any more") for line in gang.lines("service"))
 
 
+@pytest.mark.fault("F25")
 def test_a_group_names_the_one_that_is_behind_and_restarts_by_setting(start: Start) -> None:
     code = """
 if COPY == 0:
@@ -175,6 +177,7 @@ if COPY == 0:
     assert restart.sentence.startswith(f"restarted the whole gang ({SECOND} was killed because it hung)")
 
 
+@pytest.mark.fault("F25")
 def test_a_worker_beside_parameter_servers_restarts_alone(start: Start) -> None:
     code = """
 if NAME == "worker-replica-0" and COPY == 0:

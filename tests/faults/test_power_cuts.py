@@ -82,7 +82,7 @@ def test_a_disk_can_do_what_a_state_folder_needs(disk: PowerCutDisk) -> None:
         assert one.execute("select count(*) from rows").fetchall() == [(100,)]
 
 
-@pytest.mark.fault("F03")
+@pytest.mark.fault("F03", "F41")
 def test_keys_objects_and_rows_survive_the_loss_of_all_that_was_not_synced(tmp_path: Path) -> None:
     with disk_with_home(tmp_path) as (disk, home):
         server = RunningServer(home).start()
@@ -119,7 +119,7 @@ def test_code_for_nodes_is_whole_before_it_has_its_name(disk: PowerCutDisk) -> N
     assert files(folder) == before
 
 
-@pytest.mark.fault("F03")
+@pytest.mark.fault("F03", "F41")
 def test_nothing_acknowledged_is_lost_by_a_power_cut_under_load(tmp_path: Path) -> None:
     with disk_with_home(tmp_path) as (disk, home):
         server = RunningServer(home, {"grace_s": 2}).start()

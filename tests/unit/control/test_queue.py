@@ -132,6 +132,7 @@ class Machine:
         return [each.id for each in self.queue.order("local")]
 
 
+@pytest.mark.fault("F14")
 def test_a_gang_that_does_not_fit_is_passed_over_for_ten_minutes_and_then_nothing_overtakes_it(
     database: Database,
 ) -> None:
