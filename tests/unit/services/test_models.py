@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from trainshed.artifacts.manifest import ArtifactManifest
 from trainshed.config import Home
@@ -50,6 +54,7 @@ from trainshed.testing.workloads.bucket_objects import uri_checker
 BUCKETS = {"mine": "shed", "theirs": "other-shed"}
 FILES = {("mine", "export/1/saved_model.pb"), ("theirs", "export/1/saved_model.pb"), ("mine", "code/p-1.0.tar.gz")}
 VERSION = {"name": "v1", "deploymentUri": "gs://mine/export/1/"}
+MODEL_NAMES, VERSION_NAMES = st.just("m"), st.sampled_from(["v1", "v2"])
 
 
 class TwoRuntimes:
@@ -743,3 +748,100 @@ def test_an_image_of_an_unknown_registry_is_refused(shed: Shed) -> None:
     with pytest.raises(InvalidArgumentError, match="setting image_registries allows") as refused:
         shed.versions.create("shed", "m", {"name": "v1", "container": {"image": "169.254.169.254/x"}})
     assert refused.value.field == "version.container.image"
+
+
+class Rollouts(RuleBasedStateMachine):
+    """Every order of requests to a model and its versions, which become ready or fail when deployments go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = tempfile.TemporaryDirectory()
+        self._database = migrated_database(Path(self._folder.name) / "state.db")
+        self.shed = Shed(self._database, Path(self._folder.name))
+        self.shed.deployments.hold = True
+        self.known: dict[str, dict[str, str]] = {}  #: the states of versions, by model
+        self.defaults: dict[str, str] = {}
+
+    def teardown(self) -> None:
+        self._database.close()
+        self._folder.cleanup()
+
+    def _accepted(self, *expected: type[TrainshedError], request: Callable[[], object]) -> bool:
+        """Whether a request succeeds. It must, unless an error is expected."""
+        if not expected:
+            request()
+            return True
+        with pytest.raises(expected):
+            request()
+        return False
+
+    @rule(model=MODEL_NAMES)
+    def create_model(self, model: str) -> None:
+        expected = [AlreadyExistsError] if model in self.known else []
+        if self._accepted(*expected, request=lambda: self.shed.models.create("shed", {"name": model})):
+            self.known[model] = {}
+
+    @rule(model=MODEL_NAMES)
+    def delete_model(self, model: str) -> None:
+        versions = self.known.get(model)
+        expected = [NotFoundError] if versions is None else [FailedPreconditionError] if versions else []
+        if self._accepted(*expected, request=lambda: self.shed.models.delete("shed", model)):
+            del self.known[model]
+
+    @rule(model=MODEL_NAMES, version=VERSION_NAMES)
+    def create_version(self, model: str, version: str) -> None:
+        versions = self.known.get(model)
+        expected = [NotFoundError] if versions is None else [AlreadyExistsError] if version in versions else []
+        body = {**VERSION, "name": version}
+        if self._accepted(*expected, request=lambda: self.shed.versions.create("shed", model, body)):
+            self.known[model][version] = "CREATING"
+
+    @rule(model=MODEL_NAMES, version=VERSION_NAMES)
+    def delete_version(self, model: str, version: str) -> None:
+        state = self.known.get(model, {}).get(version)
+        expected: list[type[TrainshedError]] = [NotFoundError] if state is None else []
+        others = [each for name, each in self.known.get(model, {}).items() if name != version and each != "DELETING"]
+        if state in ("CREATING", "DELETING") or (self.defaults.get(model) == version and others):
+            expected = [FailedPreconditionError]
+        if self._accepted(*expected, request=lambda: self.shed.versions.delete("shed", model, version)):
+            self.known[model][version] = "DELETING"
+
+    @rule(model=MODEL_NAMES, version=VERSION_NAMES)
+    def set_default(self, model: str, version: str) -> None:
+        state = self.known.get(model, {}).get(version)
+        expected = [NotFoundError] if state is None else [FailedPreconditionError] if state != "READY" else []
+        if self._accepted(*expected, request=lambda: self.shed.versions.set_default("shed", model, version)):
+            self.defaults[model] = version
+
+    @rule(failure=st.sampled_from(["", "The model can't be loaded."]))
+    def deployments_go_on(self, failure: str) -> None:
+        self.shed.deployments.hold, self.shed.deployments.failure = False, failure
+        self.shed.deployments.wake()
+        self.shed.deployments.hold = True
+        for model, versions in self.known.items():
+            for version, state in list(versions.items()):
+                if state == "DELETING":
+                    del versions[version]
+                    if self.defaults.get(model) == version:
+                        del self.defaults[model]
+                elif state == "CREATING":
+                    versions[version] = "FAILED" if failure else "READY"
+
+    @invariant()
+    def holds(self) -> None:
+        for model, states in self.known.items():
+            listed = self.shed.store.versions("shed", model)
+            assert {version.id: version.state.value for version in listed} == states
+            default = self.shed.store.get("shed", model).default_version
+            if wanted := self.defaults.get(model):
+                assert default == wanted, "it changes on request alone"
+            elif default:  # the first one that is ready
+                assert states[default] in ("READY", "DELETING")
+                self.defaults[model] = default
+            else:
+                assert "READY" not in states.values()
+        assert {model.id for model in self.shed.store.every()} == set(self.known)
+
+
+Rollouts.TestCase.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)
+TestRollouts = pytest.mark.fault("F52")(Rollouts.TestCase)
