@@ -196,6 +196,7 @@ while not os.path.exists(sys.argv[1]):
         if refused is None and os.getpid() == first:
             print("refused", flush=True)
         refused = exc
+        time.sleep(0.002)
 if os.getpid() == first:
     raise refused
 """

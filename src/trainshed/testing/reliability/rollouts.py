@@ -32,7 +32,7 @@ _ANSWER = "return [{word!r}] * len(instances)"
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class VersionsInForce:
     """The versions that may answer requests which are sent between two moments, and end before the second one."""
 
     began_s: float
@@ -40,11 +40,11 @@ class Traffic:
     versions: frozenset[str]
 
 
-class Rollout:
+class RolloutRun:
     """One model, whose versions follow each other. `traffic` has what was acknowledged, and when."""
 
     def __init__(self, deployer: Deployer, chance: random.Random) -> None:
-        self.traffic: list[Traffic] = []
+        self.traffic: list[VersionsInForce] = []
         self._deployer = deployer
         self._chance = chance
         self._in_force: tuple[float, frozenset[str]] = (0.0, frozenset())
@@ -81,7 +81,7 @@ class Rollout:
     def _change(self, *versions: str, verb: str, body: object = None, own: bool = False) -> None:
         """Change who answers. From the acknowledgement on, and until the next change is sent, these versions do."""
         began_s, before = self._in_force
-        self.traffic.append(Traffic(began_s, time.monotonic(), before))
+        self.traffic.append(VersionsInForce(began_s, time.monotonic(), before))
         prefix = "/trainshed" if own else ""
         self._deployer.server.call("POST", f"{prefix}{self._deployer.path}{verb}", body or {})
         self._in_force = time.monotonic(), frozenset(versions)
@@ -89,10 +89,10 @@ class Rollout:
     def end(self) -> None:
         """Note what was in force until now."""
         began_s, versions = self._in_force
-        self.traffic.append(Traffic(began_s, time.monotonic(), versions))
+        self.traffic.append(VersionsInForce(began_s, time.monotonic(), versions))
 
 
-def check_responses(seen: Iterable[PredictionSeen], traffic: Sequence[Traffic]) -> list[Violation]:
+def check_responses(seen: Iterable[PredictionSeen], traffic: Sequence[VersionsInForce]) -> list[Violation]:
     """Return a violation for each request that failed, or was answered by a version that others had replaced."""
     found = []
     for each in seen:
@@ -126,7 +126,7 @@ def run_batch(deployer: Deployer, *, seed: int, batch: int, rounds: int) -> Faul
     """Roll out `rounds` versions on a running server, and check them. No version is left."""
     began_s = time.monotonic()
     names = [f"v{batch}_{number}" for number in range(rounds + 1)]
-    rollout = Rollout(deployer, random.Random(f"{seed}/{batch}"))
+    rollout = RolloutRun(deployer, random.Random(f"{seed}/{batch}"))
     rollout.begin(names[0])
     load = PredictionLoad(deployer, threads=CLIENTS)
     with load.going():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from trainshed.testing.reliability.rollouts import Traffic, check_responses
+from trainshed.testing.reliability.rollouts import VersionsInForce, check_responses
 from trainshed.testing.workloads.prediction_load import PredictionSeen
 
 TRAFFIC = [
-    Traffic(1.0, 2.0, frozenset({"old"})),
-    Traffic(2.5, 4.0, frozenset({"old", "new"})),  # the change was sent at 2.0 and acknowledged at 2.5
-    Traffic(4.5, 9.0, frozenset({"new"})),
+    VersionsInForce(1.0, 2.0, frozenset({"old"})),
+    VersionsInForce(2.5, 4.0, frozenset({"old", "new"})),  # the change was sent at 2.0 and acknowledged at 2.5
+    VersionsInForce(4.5, 9.0, frozenset({"new"})),
 ]
 
 
