@@ -302,6 +302,9 @@ class TimedProtocol(HttpToolsProtocol):
         if self.half_closed or not self._incomplete or self.gone or self.transport.is_closing():
             return self.half_closed
         self.half_closed = self._half_closing.half_closed = True
+        if self.cycle is not None and not self.cycle.response_complete:  # refused for what came behind its request
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         self._received = 0
         if self.transport.can_write_eof():  # not with TLS: the client closes then
             self.transport.write_eof()

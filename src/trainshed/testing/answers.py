@@ -24,6 +24,7 @@ from trainshed.api.http.routing import Route
 from trainshed.api.openapi.document import document
 from trainshed.api.openapi.json_schema import REF, Schema
 from trainshed.node import crashpoints
+from trainshed.testing.loop_watch import LoopWatch
 
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
@@ -110,10 +111,11 @@ ARM_PATH = "/testing/crashpoint"
 
 def checked_api(home: Path) -> type[Api]:
     """Return the class of an API that checks its answers, for a server with this state folder."""
-    answers = Answers(document(ROUTES))
+    answers, watch = Answers(document(ROUTES)), LoopWatch(home)
 
     class CheckedApi(Api):
         async def respond(self, request: Request) -> Response:
+            watch.note(f"{request.method} {request.scope['raw_path'].decode(errors='replace')[:200]}")
             if request.url.path == ARM_PATH:
                 return arm(orjson.loads(await request.body()))
             response = await super().respond(request)

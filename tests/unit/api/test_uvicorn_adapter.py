@@ -376,3 +376,49 @@ def test_a_body_that_nobody_has_shown_a_token_for_has_a_deadline(monkeypatch: py
     assert asyncio.run(_trickle(b"/", 5000)) == b""
     monkeypatch.setattr(uvicorn_adapter, "UNAUTHENTICATED_BODY_BYTES_PER_S", 1)
     assert b" 200 " in asyncio.run(_trickle(b"/", 50))
+
+
+class Slow:
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked, self.answer = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.asked.set()
+        await self.answer.wait()
+        await Response(b"late")(scope, receive, send)
+        self.asked.clear()
+
+
+async def _refused_behind() -> tuple[bytes, bool]:
+    """What a client reads that sends no HTTP while its request is in progress, and whether the request came to its
+    end."""
+    app, table = Slow(), Connections()
+    config, state = Config(app, lifespan="off", log_config=None), ServerState()
+    config.load()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(
+        lambda: TimedProtocol(config, state, {}, fast_path=FAST_PATH, connections=table, unread=UnreadResponses()),
+        "127.0.0.1",
+        0,
+    )
+    async with server, asyncio.timeout(90):
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer x\r\n\r\n")
+        await app.asked.wait()
+        writer.write(b"no HTTP\r\n\r\n")
+        read = await reader.read()
+        app.answer.set()
+        await asyncio.gather(*state.tasks)
+        writer.close()
+    return read, not app.asked.is_set()
+
+
+def test_bytes_behind_a_request_that_are_none_end_the_connection_quietly() -> None:
+    """The response to the request is dropped: writing it behind the end would be an error of the server."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        read, ended = runner.run(_refused_behind())
+    assert read.startswith(b"HTTP/1.1 400 ")
+    assert read.count(b"HTTP/1.1 ") == 1
+    assert ended

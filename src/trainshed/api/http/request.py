@@ -100,6 +100,8 @@ def declared_query(request: Request, schema: RouteSchema) -> Mapping[str, Any]:
     texts: dict[str, str] = {}
     for name, text in request.query_params.multi_items():
         if name not in declared:
+            if schema.ignores_unknown_query:
+                continue
             raise _unknown_parameter(name)
         if name in texts and not declared[name].repeated:
             raise InvalidArgumentError(f"The query parameter {name} is given twice.", field=name)

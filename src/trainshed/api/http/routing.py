@@ -52,6 +52,7 @@ class RouteSchema:
     response: Any  #: a typed dict; None is a file
     description: str = ""
     query: tuple[Parameter, ...] = ()
+    ignores_unknown_query: bool = False  #: as OAuth demands
     body: Any = None  #: a typed dict; None is no body
     body_media: str = "application/json"
     error: Any = None  #: the body of a 400 that is not in the usual form

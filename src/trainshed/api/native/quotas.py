@@ -59,7 +59,7 @@ async def unset_of_any(request: Request) -> JSONResponse:
 
 async def _of_user(request: Request) -> dict[str, object]:
     wanted = await body(request)
-    if not wanted.get("user") and wanted.get("name") not in RETENTION:
+    if not wanted.get("user") and str(wanted.get("name")) not in RETENTION:
         raise InvalidArgumentError(_NO_USER, field="user")
     return wanted
 

@@ -147,6 +147,7 @@ ROUTES = (
                 body_media="application/x-www-form-urlencoded",
                 response=shapes.AccessTokenBody,
                 error=TokenErrorBody,
+                ignores_unknown_query=True,
             ),
         )
         for path, name in (("/token", "tokens.exchange"), ("/oauth2/token", "tokens.exchangeOauth2"))

@@ -6,6 +6,7 @@ permissions and the rights to read and execute.
 
 from __future__ import annotations
 
+import errno
 import lzma
 import os
 import stat
@@ -72,8 +73,8 @@ def _walk(archive: str, root: Optional[int], limits: Limits) -> None:
                 members, packed_size = tar_members(file, header, label), file.tell
             _extract_all(members, root, _Budget(label, packed_size, limits))
     except _DAMAGE_ERRORS as exc:
-        if isinstance(exc, OSError) and exc.errno is not None:
-            raise  # an error of the disk, not of the archive
+        if isinstance(exc, OSError) and exc.errno not in (None, errno.EINVAL):
+            raise  # an error of the disk, not of the archive, which can name a position before its start
         reason = str(exc).rstrip(".") or type(exc).__name__
         raise BadArchiveError("The archive %s is damaged or cut short: %s." % (label, reason)) from exc
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import simdjson
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 #: largest body for the reused parser, which keeps several times the memory of its longest body
 _MAX_REUSED_PARSER_BYTES = 1 << 20
 _MAX_DIMENSIONS = 32
-_FLOATS, _INTEGERS, _NATURALS = ("d", "float64"), ("i", "int64"), ("u", "uint64")
+BufferType = Literal["d", "i", "u"]
+_FLOATS: tuple[BufferType, str] = ("d", "float64")
+_INTEGERS: tuple[BufferType, str] = ("i", "int64")
+_NATURALS: tuple[BufferType, str] = ("u", "uint64")
 _BUFFER_TYPES = {  #: dtype -> the parser's buffer type and its NumPy name
     "float32": _FLOATS,
     "float64": _FLOATS,
@@ -87,7 +90,7 @@ def rows_of_lines(lines: Sequence[bytes], tensor: Tensor) -> Array | None:
     return array if array is not None and len(array) == len(lines) else None
 
 
-def _parse(body: bytes, alias: str, kind: str) -> tuple[bytes, tuple[int, ...]]:
+def _parse(body: bytes, alias: str, kind: BufferType) -> tuple[bytes, tuple[int, ...]]:
     """All numbers in order, and the sizes of the nested lists."""
     if body[:1] == b"\xef":  # a byte order mark, which this parser would accept
         raise _NotNumericError
@@ -96,6 +99,8 @@ def _parse(body: bytes, alias: str, kind: str) -> tuple[bytes, tuple[int, ...]]:
     if len(document) != 1:  # duplicate keys count twice
         raise _NotNumericError
     instances = document["instances"]
+    if not isinstance(instances, simdjson.Array):  # a text has a first item too
+        raise _NotNumericError
     if isinstance(instances[0], simdjson.Object):
         return _parse_named(instances, alias, kind)
     sizes = _sizes(instances)
@@ -103,7 +108,7 @@ def _parse(body: bytes, alias: str, kind: str) -> tuple[bytes, tuple[int, ...]]:
     return instances.as_buffer(of_type=kind), sizes
 
 
-def _parse_named(instances: Any, alias: str, kind: str) -> tuple[bytes, tuple[int, ...]]:
+def _parse_named(instances: Any, alias: str, kind: BufferType) -> tuple[bytes, tuple[int, ...]]:
     """Like `_parse`, for instances that are objects with the input's name."""
     values = []
     for instance in instances:

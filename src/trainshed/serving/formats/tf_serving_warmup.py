@@ -21,13 +21,24 @@ from .tfrecord import records
 #: the field of a TensorProto with its values, unless they are in `tensor_content`, by the number of its type
 VALUE_FIELDS = {1: 5, 2: 6, 3: 7, 4: 7, 5: 7, 6: 7, 7: 8, 9: 10, 10: 11, 17: 7, 19: 13, 22: 16, 23: 17}
 
+_MAX_REPEATED = (
+    1 << 24
+)  #: elements of a tensor that is stored as its first ones: a few bytes could stand for any number
 _CLASSIFY, _REGRESS, _PREDICT = 2, 3, 6  # fields of PredictionLog
 
 
 def requests(data: bytes) -> Iterator[dict[str, Any]]:
-    """The predict requests in a warm-up file. Logs of other kinds and tensors without rows are omitted."""
-    for record in records(io.BytesIO(data)):
-        body = _request(fields(record))
+    """The predict requests in a warm-up file. Logs of other kinds and tensors without rows are omitted.
+
+    Raises `BadMessageError` where the file is damaged.
+    """
+    for number, record in enumerate(records(io.BytesIO(data)), 1):
+        try:
+            body = _request(fields(record))
+        except BadMessageError:
+            raise
+        except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as exc:
+            raise BadMessageError(f"Request {number} of the file makes no sense: {exc}.") from exc
         if body is not None:
             yield body
 
@@ -47,7 +58,7 @@ def tensor(message: bytes) -> np.ndarray[Any, Any]:
     count = int(np.prod(shape, dtype=np.int64))
     if len(flat) == count:
         return flat.reshape(shape)
-    if not 0 < len(flat) < count:
+    if not 0 < len(flat) < count <= _MAX_REPEATED:
         raise BadMessageError(f"A tensor of shape {shape} has {len(flat)} values.")
     return np.append(flat, np.full(count - len(flat), flat[-1], dtype)).reshape(shape)  # the last value is repeated
 

@@ -28,12 +28,14 @@ class FaultReport:
     jobs: int = 0
     restarts_s: list[float] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
+    details: str = ""  #: what else there is to say
 
     def __str__(self) -> str:
         counts = ", ".join(f"{name} {count}" for name, count in counted(self.violations).items())
         load = f", {self.operations} operations ({self.unknown} unknown), {self.jobs} jobs" if self.operations else ""
         slowest = f"; slowest restart {max(self.restarts_s):.1f} s" if self.restarts_s else ""
-        return f"{self.rounds} {self.fault}{load}; {counts}{slowest}"
+        details = f"; {self.details}" if self.details else ""
+        return f"{self.rounds} {self.fault}{load}; {counts}{slowest}{details}"
 
 
 def record_report(row: str, report: FaultReport, *, case: str = "") -> None:

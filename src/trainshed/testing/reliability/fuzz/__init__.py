@@ -1,0 +1,1 @@
+"""Generated requests for every route, and mutated bytes for every parser of what strangers send."""

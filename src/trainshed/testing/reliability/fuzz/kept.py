@@ -1,0 +1,108 @@
+"""What requests of a fuzz must leave alone: resources of another project, files, threads and memory."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from trainshed.testing.eventually import eventually
+from trainshed.testing.processes.servers import Caller, RunningServer
+from trainshed.testing.reliability.checker import Violation
+from trainshed.testing.reliability.fuzz import samples
+
+PROJECT = "kept"
+BUCKET = "kept-objects"
+_OBJECT = bytes(range(256)) * 40
+_SECRET = f"planted-{4 * '7d0c'}"
+_MAX_MORE_FILES = 60  #: connections and threads of pools that a first use opens, and keeps
+_MAX_MORE_THREADS = 60
+_MAX_MORE_BYTES = 150 << 20
+_SETTLE_TIMEOUT_S = 30.0
+
+
+class Kept:
+    """Resources of a project that no generated request names. They stay as they were."""
+
+    secret = _SECRET
+
+    def __init__(self, server: RunningServer) -> None:
+        self._server = server
+        self._seen: dict[str, Any] = {}
+
+    def create(self) -> None:
+        """Create them, and the buckets and objects that generated requests begin with."""
+        call = self._server.call
+        call("POST", f"/storage/v1/b?project={PROJECT}", {"name": BUCKET})
+        call("POST", f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name=kept", _OBJECT)
+        call("POST", f"/v1/projects/{PROJECT}/models", {"name": "kept", "description": "kept"})
+        call("POST", f"/trainshed/v1/projects/{PROJECT}/secrets/kept:set", {"value": _SECRET})
+        for bucket in samples.BUCKETS:
+            call("POST", f"/storage/v1/b?project={samples.PROJECT}", {"name": bucket})
+            call("POST", f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name=a", b"bytes")
+        call("POST", f"/v1/projects/{samples.PROJECT}/models", {"name": samples.MODELS[0]})
+        self._seen = self._read()
+
+    def check(self) -> list[Violation]:
+        """Return what is not as it was, and whether the planted secret is in the server's log."""
+        now = self._read()
+        found = [
+            Violation("lost", f"{path} was {before!r} and is {now[path]!r}")
+            for path, before in self._seen.items()
+            if now[path] != before
+        ]
+        log = self._server.log.read_bytes()
+        if any(each.encode() in log for each in (_SECRET, self._server.token)):
+            found.append(Violation("survivors", "a secret is in the server's log"))
+        return found
+
+    def _read(self) -> dict[str, Any]:
+        paths = (
+            f"/storage/v1/b/{BUCKET}",
+            f"/storage/v1/b/{BUCKET}/o",
+            f"/storage/v1/b/{BUCKET}/o/kept?alt=media",
+            f"/v1/projects/{PROJECT}/models",
+            f"/v1/projects/{PROJECT}/jobs",
+            f"/trainshed/v1/projects/{PROJECT}/secrets",
+        )
+        caller = Caller(self._server.url)
+        return {path: caller("GET", path, token=self._server.token) for path in paths}
+
+
+@dataclass(frozen=True, slots=True)
+class UsedMemory:
+    """What a process holds."""
+
+    files: int
+    threads: int
+    rss: int
+    zombies: int
+
+    def leaks(self, after: UsedMemory) -> list[Violation]:
+        """Return what has grown by more than the pools of a server explain."""
+        grown = {
+            "files": (self.files, after.files, _MAX_MORE_FILES),
+            "threads": (self.threads, after.threads, _MAX_MORE_THREADS),
+            "bytes of memory": (self.rss, after.rss, _MAX_MORE_BYTES),
+            "zombies": (self.zombies, after.zombies, 0),
+        }
+        return [
+            Violation("survivors", f"{now} {what}, {was} before")
+            for what, (was, now, more) in grown.items()
+            if now > was + more
+        ]
+
+
+def used_memory(server: RunningServer) -> UsedMemory:
+    """What a server holds once its zombies are reaped."""
+    process = psutil.Process(server.pid)
+
+    def zombies() -> int:
+        children = process.children()
+        return sum(each.is_running() and each.status() == psutil.STATUS_ZOMBIE for each in children)
+
+    with contextlib.suppress(AssertionError):  # those that are left are counted below
+        eventually(zombies, lambda count: count == 0, within_s=_SETTLE_TIMEOUT_S)
+    return UsedMemory(process.num_fds(), process.num_threads(), process.memory_info().rss, zombies())
