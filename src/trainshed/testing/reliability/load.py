@@ -24,7 +24,7 @@ SHARED_NAMES = 3  #: of each kind, that all clients of a batch change at the sam
 MAX_OBJECT_BYTES = 40_000
 JOBS_END_TIMEOUT_S = 240.0
 MAX_PAUSE_S = 0.03  #: of a client between two operations; the machine is shared
-_PACKAGE = wheel_name("trainer")
+TRAINER_PACKAGE = wheel_name("trainer")
 
 
 def prepare(server: RunningServer, scratch: Path) -> None:
@@ -32,8 +32,8 @@ def prepare(server: RunningServer, scratch: Path) -> None:
     client = LoggedClient(0, server.url, server.token, History())
     if client.send("GET", f"/storage/v1/b/{BUCKET}").status == 404:
         server.call("POST", f"/storage/v1/b?project={PROJECT}", {"name": BUCKET})
-    if client.send("GET", f"/storage/v1/b/{BUCKET}/o/{_PACKAGE}").status == 404:
-        upload_trainer(server, scratch, name=_PACKAGE, source=TRAINER)
+    if client.send("GET", f"/storage/v1/b/{BUCKET}/o/{TRAINER_PACKAGE}").status == 404:
+        upload_trainer(server, scratch, name=TRAINER_PACKAGE, source=TRAINER)
 
 
 def upload_trainer(server: RunningServer, scratch: Path, *, name: str, source: str) -> None:
@@ -224,7 +224,7 @@ class Load:
             return
         job = f"job_{self._batch}_{chance.randrange(3 * self._max_jobs)}"  # two clients take one name now and then
         self.jobs.add(job)
-        training = training_input(_PACKAGE, str(self._stamps), f"{chance.uniform(0.0, 0.8):.2f}")
+        training = training_input(TRAINER_PACKAGE, str(self._stamps), f"{chance.uniform(0.0, 0.8):.2f}")
         client.create_job(PROJECT, job, training)
 
     def _read_job(self, client: LoggedClient, chance: random.Random) -> None:

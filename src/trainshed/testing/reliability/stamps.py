@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from trainshed.node.journal import SUPERVISOR_STARTED
 from trainshed.testing.reliability.checker import Violation
 from trainshed.testing.reliability.models import JobSeen
 
@@ -113,3 +114,13 @@ def processes_of(home: Path) -> dict[int, str]:
             if (needle in command or needle in environment) and state not in (b"Z", b"X"):
                 found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace").strip()
     return found
+
+
+def supervisor_pid(folder: Path) -> int | None:
+    """The pid of an attempt's supervisor. Returns None if its journal does not say it yet."""
+    for line in (folder / "journal.jsonl").read_text().splitlines():
+        with contextlib.suppress(json.JSONDecodeError):  # the last line is being written
+            event = json.loads(line)
+            if event["event"] == SUPERVISOR_STARTED:
+                return int(event["pid"])
+    return None

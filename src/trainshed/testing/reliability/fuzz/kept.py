@@ -1,14 +1,9 @@
-"""What requests of a fuzz must leave alone: resources of another project, files, threads and memory."""
+"""What requests of a fuzz must leave alone: the resources of another project."""
 
 from __future__ import annotations
 
-import contextlib
-from dataclasses import dataclass
 from typing import Any
 
-import psutil
-
-from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import Caller, RunningServer
 from trainshed.testing.reliability.checker import Violation
 from trainshed.testing.reliability.fuzz import samples
@@ -17,10 +12,6 @@ PROJECT = "kept"
 BUCKET = "kept-objects"
 _OBJECT = bytes(range(256)) * 40
 _SECRET = f"planted-{4 * '7d0c'}"
-_MAX_MORE_FILES = 60  #: connections and threads of pools that a first use opens, and keeps
-_MAX_MORE_THREADS = 60
-_MAX_MORE_BYTES = 150 << 20
-_SETTLE_TIMEOUT_S = 30.0
 
 
 class Kept:
@@ -69,40 +60,3 @@ class Kept:
         )
         caller = Caller(self._server.url)
         return {path: caller("GET", path, token=self._server.token) for path in paths}
-
-
-@dataclass(frozen=True, slots=True)
-class UsedMemory:
-    """What a process holds."""
-
-    files: int
-    threads: int
-    rss: int
-    zombies: int
-
-    def leaks(self, after: UsedMemory) -> list[Violation]:
-        """Return what has grown by more than the pools of a server explain."""
-        grown = {
-            "files": (self.files, after.files, _MAX_MORE_FILES),
-            "threads": (self.threads, after.threads, _MAX_MORE_THREADS),
-            "bytes of memory": (self.rss, after.rss, _MAX_MORE_BYTES),
-            "zombies": (self.zombies, after.zombies, 0),
-        }
-        return [
-            Violation("survivors", f"{now} {what}, {was} before")
-            for what, (was, now, more) in grown.items()
-            if now > was + more
-        ]
-
-
-def used_memory(server: RunningServer) -> UsedMemory:
-    """What a server holds once its zombies are reaped."""
-    process = psutil.Process(server.pid)
-
-    def zombies() -> int:
-        children = process.children()
-        return sum(each.is_running() and each.status() == psutil.STATUS_ZOMBIE for each in children)
-
-    with contextlib.suppress(AssertionError):  # those that are left are counted below
-        eventually(zombies, lambda count: count == 0, within_s=_SETTLE_TIMEOUT_S)
-    return UsedMemory(process.num_fds(), process.num_threads(), process.memory_info().rss, zombies())

@@ -19,10 +19,11 @@ from trainshed.testing.loop_watch import blocked_loops
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.reliability.checker import Violation
 from trainshed.testing.reliability.fuzz.generator import RequestGenerator
-from trainshed.testing.reliability.fuzz.kept import Kept, used_memory
+from trainshed.testing.reliability.fuzz.kept import Kept
 from trainshed.testing.reliability.fuzz.operations import OPENAPI_PATH, ApiOperation, discovery_paths, operations
 from trainshed.testing.reliability.fuzz.wire import WireClient, response_faults
 from trainshed.testing.reliability.reports import FaultReport, run_rounds
+from trainshed.testing.reliability.soak.leaks import held_resources
 from trainshed.testing.reliability.verdict import staged_files
 
 ROW = "F74"
@@ -102,14 +103,14 @@ def run_batch(folder: Path, *, seed: str, requests: int) -> FaultReport:
         kept = Kept(server)
         kept.create()
         fuzz = Fuzz(server, kept, seed=seed)
-        before = used_memory(server)
+        before = held_resources(server)
         report.violations = fuzz.run(requests)
         report.violations += kept.check()
         report.violations += [
             Violation("5xx", f"the event loop was blocked for {each}") for each in blocked_loops(server.home)
         ]
         report.violations += tracebacks(server)
-        report.violations += before.leaks(used_memory(server))
+        report.violations += before.leaks(held_resources(server))
         began_restart_s = time.monotonic()
         server.stop()
         report.violations += [Violation("survivors", f"the file {path}") for path in staged_files(server.home)]

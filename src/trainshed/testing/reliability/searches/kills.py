@@ -5,7 +5,6 @@ python -m trainshed.testing.reliability.searches --rounds 1000 --seed 1
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections import Counter
@@ -20,14 +19,13 @@ import psutil
 
 from trainshed.domain.jobs.states import TERMINAL_STATES
 from trainshed.engines.local.search_process import COMMAND
-from trainshed.node.journal import SUPERVISOR_STARTED
 from trainshed.testing.cache import link_runtimes
 from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.reliability.checker import Violation
 from trainshed.testing.reliability.reports import FaultReport, run_rounds
 from trainshed.testing.reliability.searches.checks import STEPS, check_search, check_searches, check_suggestions
-from trainshed.testing.reliability.stamps import Life, processes_of, read_lives
+from trainshed.testing.reliability.stamps import Life, processes_of, read_lives, supervisor_pid
 from trainshed.testing.workloads.submitter import Submitter
 
 PROJECT = "searches"
@@ -124,7 +122,7 @@ def strike(searches: Searches, fault: str, chance: random.Random) -> float:
         return 0.0
     life = chance.choice(running)
     folder = searches.server.home / "jobs" / PROJECT / life.job / life.attempt
-    pid = life.pid if fault == "trial" else _supervisor(folder)
+    pid = life.pid if fault == "trial" else supervisor_pid(folder)
     if pid is None:
         return 0.0
     with suppress(psutil.NoSuchProcess):
@@ -134,16 +132,6 @@ def strike(searches: Searches, fault: str, chance: random.Random) -> float:
             searches.struck[fault] += 1
             process.kill()
     return 0.0
-
-
-def _supervisor(folder: Path) -> int | None:
-    """The pid of an attempt's supervisor. Returns None if its journal does not say it yet."""
-    for line in (folder / "journal.jsonl").read_text().splitlines():
-        with suppress(json.JSONDecodeError):  # the last line is being written
-            event = json.loads(line)
-            if event["event"] == SUPERVISOR_STARTED:
-                return int(event["pid"])
-    return None
 
 
 def run_batch(server: RunningServer, scratch: Path, *, seed: int, batch: int, rounds: int) -> FaultReport:
