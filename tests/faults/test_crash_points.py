@@ -33,6 +33,7 @@ from trainshed.testing.reliability.crash.points import point_names
 from trainshed.testing.reliability.crash.scenarios import (
     IN_THE_SERVER,
     IN_THE_SUPERVISOR,
+    OF_SWEEPS,
     OF_VERSIONS,
     SCENARIOS,
     go_through,
@@ -41,11 +42,11 @@ from trainshed.testing.reliability.crash.world import World
 
 OF_COMMANDS = {"backup.written", "restore.staged", "restore.planned", "restore.moved", "restore.finished"}
 OF_MIGRATIONS = {"database.migrate.before_commit"}
-#: One failure at each point; those of versions, which take longest, at some. All others are in `make soak`.
+#: One failure at each point; those of versions and sweeps, which take longest, at some. All others are in `make soak`.
 FAILURES = [
     (point, action)
     for point, action in zip(SCENARIOS, cycle((FAIL, EIO, ENOSPC)), strict=False)
-    if point not in OF_VERSIONS
+    if point not in OF_VERSIONS | OF_SWEEPS
 ] + [("version.create.after_commit", FAIL), ("version.ready.recorded", EIO), ("version.delete.row_removed", FAIL)]
 OTHER_FAILURES = [
     (point, action) for point in SCENARIOS for action in (DELAY, ENOSPC, EIO, FAIL) if (point, action) not in FAILURES

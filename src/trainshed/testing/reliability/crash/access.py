@@ -1,9 +1,10 @@
-"""Secrets, the rotation of their key, and holds of objects, around a crash."""
+"""Secrets, the rotation of their key, holds of objects and a limit of bytes, around a crash."""
 
 from __future__ import annotations
 
+from trainshed.testing.eventually import eventually
 from trainshed.testing.reliability.crash.points import Scenario
-from trainshed.testing.reliability.crash.world import PROJECT, World, acknowledged
+from trainshed.testing.reliability.crash.world import PROJECT, World, acknowledged, processes_of
 
 _SECRETS = f"/trainshed/v1/projects/{PROJECT}/secrets"
 _ROTATE = "/trainshed/v1/secrets:rotateKey"
@@ -43,3 +44,22 @@ def hold_scenario(world: World, name: str) -> Scenario:
     assert acknowledged(world.call("PATCH", path, {"temporaryHold": False}))
     assert acknowledged(world.call("DELETE", path))
     assert acknowledged(world.call("DELETE", f"/storage/v1/b/{bucket}"))
+
+
+def storage_limit_scenario(world: World, name: str) -> Scenario:
+    """A job whose project has more bytes in buckets than it may: it is ended, once and with that reason."""
+    go = world.scratch / f"{name}.go"
+    limit = {"name": "bucket-bytes", "project": PROJECT}
+    assert acknowledged(world.create_job(name, go=go))
+    world.jobs.wait(name, {"RUNNING"})
+    assert acknowledged(world.try_call("POST", "/trainshed/v1/quotas:set", {**limit, "value": 1}))
+    yield
+    try:
+        done = world.jobs.wait(name, {"FAILED"})
+    finally:
+        assert acknowledged(world.call("POST", "/trainshed/v1/quotas:unset", limit))
+        go.touch()
+    assert "is beyond a limit: " in done["errorMessage"]
+    assert world.starts(name) == 1
+    eventually(lambda: processes_of(name), lambda left: not left)
+    assert world.jobs.get(name) == done

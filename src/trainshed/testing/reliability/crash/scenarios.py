@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from trainshed.node.crashpoints import DELAY, ENOSPC, KILL
 from trainshed.testing.eventually import eventually
 from trainshed.testing.processes.servers import RunningServer
-from trainshed.testing.reliability.crash.access import hold_scenario, secrets_scenario
+from trainshed.testing.reliability.crash.access import hold_scenario, secrets_scenario, storage_limit_scenario
 from trainshed.testing.reliability.crash.points import Scenario
 from trainshed.testing.reliability.crash.searches import search_scenario, steering_scenario, study_scenario
 from trainshed.testing.reliability.crash.world import BUCKET, OBJECTS, PROJECT, World, acknowledged, processes_of
@@ -305,6 +305,7 @@ IN_THE_SERVER: dict[str, tuple[Callable[[World, str], Scenario], int]] = {
     "token.revoke.after_commit": (token_scenario, 1),
     "model.create.after_commit": (model_scenario, 1),
     "model.delete.before_commit": (model_scenario, 1),
+    "job.storage_limit.before_write": (storage_limit_scenario, 1),
     "object.hold.noted": (hold_scenario, 1),
     "secret.set.sealed": (secrets_scenario, 2),
     "secret.rotate.key_added": (secrets_scenario, 1),
@@ -315,6 +316,8 @@ IN_THE_SERVER: dict[str, tuple[Callable[[World, str], Scenario], int]] = {
     "study.change.after_commit": (study_scenario, 1),
     "study.delete.before_commit": (study_scenario, 1),
 }
+#: Passed by a sweep of every ten seconds, for which a scenario waits.
+OF_SWEEPS = {"job.storage_limit.before_write"}
 #: Where an error that nobody expects fails the job, with a reason.
 OF_LAUNCHES = {"attempt.spec.written", "job.launch.before", "job.launch.after"}
 #: The first passes are of the start of the supervisor; the process that acts must be one that runs the job.
