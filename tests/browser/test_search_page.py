@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from playwright.sync_api import Locator, Page, Route, expect
 from trainshed.store.database import Database
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.workloads.searches import write_search
+from trainshed.testing.workloads.submitter import Submitter
 
 Open = Callable[..., Page]
 PROJECT = "console-search"
@@ -36,6 +38,7 @@ def _searches(server: RunningServer) -> None:
     with closing(Database(server.home / "state.db")) as database:
         write_search(database, PROJECT, "first", trials=TRIALS)
         write_search(database, PROJECT, "second", trials=10, first=TRIALS + 1, resume="first")
+        write_search(database, PROJECT, "exports", trials=12, job_dir=f"gs://{PROJECT}-models/out")
 
 
 def painted(plot: Locator) -> int:
@@ -126,9 +129,54 @@ def test_a_continued_search_is_one_and_can_go_on(open_console: Open) -> None:
     page.get_by_test_id("search-continue").click()
     expect(page.get_by_test_id("clone-trials")).to_have_value("10")
     page.get_by_test_id("clone-trials").fill("25")
+    page.get_by_test_id("clone-parallel").fill("2")
     page.get_by_test_id("tab-json").click()
     expect(page.get_by_test_id("clone-raw")).to_have_value(re.compile(r'"maxTrials": 25\b'))
+    expect(page.get_by_test_id("clone-raw")).to_have_value(re.compile(r'"maxParallelTrials": 2\b'))
     expect(page.get_by_test_id("clone-raw")).to_have_value(re.compile('"resumePreviousJobId": "second"'))
+
+
+def test_the_best_trial_becomes_a_version_or_a_job_by_keyboard(
+    open_console: Open, server: RunningServer, tmp_path: Path
+) -> None:
+    """What is deployed is the best trial's. The version is made by the answers of this test: no model is there."""
+    page = open_console(PROJECT, "/jobs/exports", width=390, height=800, scheme="dark")
+    best = page.get_by_test_id("search-best-trial").inner_text().removeprefix("Trial ")
+    page.get_by_test_id("search-promote").focus()
+    page.keyboard.press("Enter")
+    window = page.get_by_test_id("dialog")
+    expect(window).to_contain_text(f"No folder of trial {best} holds a model")
+    page.keyboard.press("Escape")
+    server.call("POST", f"/storage/v1/b?project={PROJECT}", {"name": f"{PROJECT}-models"})
+    jobs = Submitter(server, PROJECT, tmp_path, bucket=f"{PROJECT}-models")
+    (tmp_path / "model.joblib").write_bytes(b"a model")
+    jobs.upload(tmp_path / "model.joblib", f"out/{best}/export/model.joblib")
+    sent: list[Any] = []
+    operation = f"projects/{PROJECT}/operations/create_exports"
+
+    def create(route: Route) -> None:
+        if route.request.method != "POST":
+            return route.fulfill(status=404, json={"error": {"code": 404, "message": "no model"}})
+        sent.append(route.request.post_data_json)
+        return route.fulfill(json={"name": operation})
+
+    page.route("**/models/exports/versions", create)
+    page.route("**/models/exports/versions/*", lambda route: route.fulfill(json={"progress": "Comparing"}))
+    page.route(f"**/v1/{operation}", lambda route: route.fulfill(json={"done": True}))
+    page.get_by_test_id("search-promote").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_test_id("deploy-go")).to_be_focused()
+    expect(window).to_contain_text(f"out/{best}/export/")
+    page.keyboard.press("Enter")
+    expect(page.get_by_test_id("deploy-done")).to_contain_text(f"Version exports_trial_{best} of exports is ready")
+    assert sent[0]["deploymentUri"] == f"gs://{PROJECT}-models/out/{best}/export/"
+    page.keyboard.press("Escape")
+    page.get_by_test_id("search-train").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_test_id("clone-folder")).to_have_value(f"gs://{PROJECT}-models/out/exports_2")
+    expect(page.get_by_test_id("clone-args")).to_have_value(re.compile("--optimizer"))
+    expect(page.get_by_test_id("clone-trials")).to_be_hidden()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_a_running_trial_can_be_stopped_and_the_search_steered(open_console: Open, server: RunningServer) -> None:

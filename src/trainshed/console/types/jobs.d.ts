@@ -72,6 +72,7 @@ declare namespace Api {
     errorMessage?: string;
     etag: string;
     jobPosition?: string;
+    trainingOutput?: { trials?: { trialId: string; finalMetric?: { objectiveValue: number } }[] };
     predictionOutput?: { outputPath: string; predictionCount: string; errorCount: string; nodeHours: number };
   }
 }

@@ -31,6 +31,7 @@ const INPUTS = {
   labels: "labels",
   job_dir: "folder",
   max_trials: "trials",
+  max_parallel_trials: "parallel",
   output_path: "folder",
 };
 
@@ -96,6 +97,7 @@ class CloneForm {
     this.args = h("textarea", { rows: 8, spellcheck: false, class: "mono", dataset: { testid: "clone-args" } });
     this.folder = h("input", { type: "text", spellcheck: false, dataset: { testid: "clone-folder" } });
     this.trials = h("input", { type: "number", min: "1", step: "1", dataset: { testid: "clone-trials" } });
+    this.parallel = h("input", { type: "number", min: "1", step: "1", dataset: { testid: "clone-parallel" } });
     this.tier = h(
       "select",
       { dataset: { testid: "clone-tier" } },
@@ -122,6 +124,7 @@ class CloneForm {
       dataset: { testid: "clone-raw" },
     });
     this.rawProblem = h("div");
+    this.search = h("div", { class: "clone-pair" });
     this.gangBox = h(
       "fieldset",
       { class: "clone-gang" },
@@ -148,6 +151,7 @@ class CloneForm {
         this.trials,
         "Of this job. Those of a search that it goes on with are not among them.",
       ),
+      parallel: blamable("Trials at a time", this.parallel),
       tier: blamable("Scale tier", this.tier),
       runtime: blamable("Runtime version", this.runtime),
       labels: blamable("Labels", this.labels, "key=value, one a line."),
@@ -155,10 +159,11 @@ class CloneForm {
   }
 
   #tabs() {
-    const { name, args, folder, trials, tier, runtime, labels } = this.fields;
+    const { name, args, folder, trials, parallel, tier, runtime, labels } = this.fields;
     const pair = h("div", { class: "clone-pair" }, tier.node, runtime.node);
+    this.search.append(trials.node, parallel.node);
     const parts = this.training
-      ? [name.node, args.node, folder.node, trials.node, pair, this.gangBox, labels.node]
+      ? [name.node, args.node, folder.node, this.search, pair, this.gangBox, labels.node]
       : [name.node, folder.node, runtime.node, labels.node];
     const form = h(
       "form",
@@ -183,8 +188,10 @@ class CloneForm {
     this.name.value = this.body.jobId ?? "";
     this.args.value = (training?.args ?? []).join("\n");
     this.folder.value = training?.jobDir ?? prediction?.outputPath ?? "";
-    this.fields.trials.node.hidden = !training?.hyperparameters;
-    this.trials.value = String(training?.hyperparameters?.maxTrials ?? 1);
+    const { hyperparameters } = training ?? {};
+    this.search.hidden = !hyperparameters;
+    this.trials.value = String(hyperparameters?.maxTrials ?? 1);
+    this.parallel.value = String(hyperparameters?.maxParallelTrials ?? 1);
     this.tier.value = training?.scaleTier ?? "BASIC";
     this.runtime.value = (training ?? prediction)?.runtimeVersion ?? "";
     this.labels.value = Object.entries(this.body.labels ?? {})
@@ -225,7 +232,9 @@ class CloneForm {
     put(training, "runtimeVersion", this.runtime.value.trim());
     put(training, "args", argsFrom(this.args.value));
     put(training, "scaleTier", this.tier.value);
-    if (training.hyperparameters && this.trials.value) training.hyperparameters.maxTrials = this.trials.valueAsNumber;
+    const { hyperparameters } = training;
+    if (hyperparameters && this.trials.value) hyperparameters.maxTrials = this.trials.valueAsNumber;
+    if (hyperparameters && this.parallel.value) hyperparameters.maxParallelTrials = this.parallel.valueAsNumber;
     for (const [key, input] of this.gang) put(training, key, this.tier.value === "CUSTOM" ? input.value.trim() : "");
   }
 

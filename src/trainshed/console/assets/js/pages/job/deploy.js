@@ -7,6 +7,7 @@ import { h, replace } from "../../dom.js";
 import { live } from "../../live.js";
 import { emptyState, field, link, loading, progressBar, timeAgo } from "../../parts.js";
 import { lastPart } from "../../paths.js";
+import { trialJob } from "./jobinfo.js";
 
 const EVERY_S = 0.7;
 
@@ -41,10 +42,11 @@ async function versionsOf(project, model) {
 }
 
 class Deploy {
-  /** @param {string} project @param {string} job */
-  constructor(project, job) {
+  /** @param {string} project @param {string} job @param {number | null} trial of a tuning job, whose export it is */
+  constructor(project, job, trial) {
     this.project = project;
     this.job = job;
+    this.trial = trial;
     this.asked = 0;
     this.chosen = /** @type {Api.Export | undefined} */ (undefined);
     this.isNew = false;
@@ -71,7 +73,7 @@ class Deploy {
 
   async open() {
     const shown = dialog({
-      title: `Deploy ${this.job}`,
+      title: this.trial === null ? `Deploy ${this.job}` : `Deploy trial ${this.trial} of ${this.job}`,
       body: this.body,
       actions: [{ text: "Close" }, { text: "Deploy", kind: "primary", run: () => this.#deploy(), testid: "deploy-go" }],
     });
@@ -80,12 +82,13 @@ class Deploy {
     if (go) go.hidden = true;
     this.go = go;
     this.window = shown;
+    const owner = this.trial === null ? this.job : trialJob(this.job, this.trial);
     /** @type {[Api.Exports, Api.Models]} */
     const [{ exports }, { models = [] }] = await Promise.all([
-      get(`/trainshed${ml(this.project, `jobs/${encodeURIComponent(this.job)}/exports`)}`),
+      get(`/trainshed${ml(this.project, `jobs/${encodeURIComponent(owner)}/exports`)}`),
       get(ml(this.project, "models"), { pageSize: 100 }),
     ]);
-    if (exports.length === 0) replace(this.body, noExports());
+    if (exports.length === 0) replace(this.body, noExports(this.trial));
     else
       await this.#show(
         exports,
@@ -145,10 +148,16 @@ class Deploy {
     const versions = name === "" ? null : await versionsOf(this.project, name);
     if (asked !== this.asked) return;
     this.isNew = versions === null;
-    this.version.value = proposedVersion(versions ?? []);
+    this.version.value = this.#proposedVersion(versions ?? []);
     this.hint.textContent = this.isNew
       ? `There is no model ${name} yet; it is made. Its first version becomes the default.`
       : `${name} has ${versions?.length ? `the versions ${versions.join(", ")}` : "no versions yet"}.`;
+  }
+
+  /** @param {string[]} versions of the model */
+  #proposedVersion(versions) {
+    const own = `${this.job}_trial_${this.trial}`;
+    return this.trial === null || versions.includes(own) ? proposedVersion(versions) : own;
   }
 
   async #deploy() {
@@ -235,16 +244,19 @@ class Deploy {
   }
 }
 
-function noExports() {
+/** @param {number | null} trial */
+function noExports(trial) {
+  const whose = trial === null ? "this job" : `trial ${trial}`;
+  const remedy = trial === null ? "" : " “Run as a job…” trains once more with its values.";
   return emptyState({
     title: "There is nothing to deploy yet",
     text:
-      "No folder of this job holds a model: a SavedModel, a model.joblib, model.pkl or model.bst. A trainer exports " +
-      "one at its end, mostly below its --job-dir.",
+      `No folder of ${whose} holds a model: a SavedModel, a model.joblib, model.pkl or model.bst. A trainer exports ` +
+      `one at its end, mostly below its --job-dir.${remedy}`,
   });
 }
 
-/** @param {string} project @param {string} job */
-export function deployDialog(project, job) {
-  return new Deploy(project, job).open();
+/** @param {string} project @param {string} job @param {number | null} [trial] of a tuning job */
+export function deployDialog(project, job, trial = null) {
+  return new Deploy(project, job, trial).open();
 }

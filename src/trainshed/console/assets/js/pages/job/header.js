@@ -10,7 +10,7 @@ import { cloneDialog } from "./clone.js";
 import { deployDialog } from "./deploy.js";
 import { failureBox } from "./failure.js";
 import { hangBoxes } from "./hangs.js";
-import { gang, hasEnded, isPrediction, isTuning } from "./jobinfo.js";
+import { bestTrial, gang, hasEnded, isPrediction, isTuning } from "./jobinfo.js";
 
 /** @type {["loss" | "accuracy", string][]} */
 const MEASURES = [
@@ -157,7 +157,7 @@ export class Header {
     return {
       deploy: button("Deploy…", {
         kind: "primary",
-        onClick: () => deployDialog(page.ctx.project, page.place.name),
+        onClick: () => this.#deploy(),
         testid: "job-deploy",
       }),
       cancel: button("Cancel job", { onClick: () => cancel(page), testid: "job-cancel" }),
@@ -168,6 +168,12 @@ export class Header {
       }),
       compare: link(compare, "Compare…", "button button-plain"),
     };
+  }
+
+  /** What the job exported: that of its best trial, if it has trials. */
+  #deploy() {
+    const { ctx, place } = this.page;
+    return deployDialog(ctx.project, place.name, this.details && bestTrial(this.details.job));
   }
 
   /** @param {Api.JobDetails} details */
@@ -182,7 +188,8 @@ export class Header {
       replace(this.badge, stateBadge(job.state));
     }
     this.actions.cancel.hidden = ended || job.state === "CANCELLING";
-    this.actions.deploy.hidden = isPrediction(job) || !["RUNNING", "SUCCEEDED"].includes(job.state);
+    const searching = isTuning(job) && bestTrial(job) === null;
+    this.actions.deploy.hidden = isPrediction(job) || searching || !["RUNNING", "SUCCEEDED"].includes(job.state);
     this.actions.deploy.className = `button button-${job.state === "SUCCEEDED" ? "primary" : "plain"}`;
     this.actions.compare.hidden = isPrediction(job) || isTuning(job);
     this.#showFailure(details);

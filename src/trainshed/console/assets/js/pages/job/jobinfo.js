@@ -22,6 +22,17 @@ export function isTuning(job) {
   return Boolean(job.trainingInput?.hyperparameters);
 }
 
+/** @param {string} job @param {number} trial @returns {string} the name of a trial in paths of Trainshed's own API */
+export function trialJob(job, trial) {
+  return `${job}.trial-${trial}`;
+}
+
+/** @param {Api.Job} job @returns {number | null} the number of a tuning job's best trial; null if none has a value */
+export function bestTrial(job) {
+  const [first] = job.trainingOutput?.trials ?? [];
+  return first?.finalMetric ? Number(first.trialId) : null;
+}
+
 /** @param {number} count @param {string} one @param {string} many */
 function counted(count, one, many) {
   return count === 0 ? [] : [`${count} ${count === 1 ? one : many}`];

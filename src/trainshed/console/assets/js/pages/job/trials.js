@@ -9,6 +9,7 @@ import { path } from "../../paths.js";
 import { commandBox } from "../search/headline.js";
 import { SearchView } from "../search/view.js";
 import { cloneDialog } from "./clone.js";
+import { deployDialog } from "./deploy.js";
 import { hasEnded, placeOf } from "./jobinfo.js";
 import { steeringButtons } from "./steering.js";
 
@@ -31,6 +32,8 @@ function jobOfTrial(job, search, trial) {
     return value === null ? [] : [`--${name}`, String(value)];
   });
   input.args = [...(input.args ?? []), ...values];
+  const folder = input.jobDir?.replace(/\/+$/, "") ?? "";
+  if (folder && !folder.split("/").includes(job.jobId)) input.jobDir = `${folder}/${job.jobId}`; // the copy's, in time
   return { ...copy, trainingInput: input };
 }
 
@@ -38,8 +41,13 @@ function jobOfTrial(job, search, trial) {
 function continued(job) {
   const copy = structuredClone(job);
   const input = copy.trainingInput ?? {};
-  const { maxTrials, ...rest } = input.hyperparameters ?? {};
-  input.hyperparameters = { ...rest, maxTrials: maxTrials ?? MORE, resumePreviousJobId: job.jobId };
+  const { maxTrials, maxParallelTrials, ...rest } = input.hyperparameters ?? {};
+  input.hyperparameters = {
+    ...rest,
+    maxTrials: maxTrials ?? MORE,
+    maxParallelTrials: maxParallelTrials ?? 1,
+    resumePreviousJobId: job.jobId,
+  };
   return { ...copy, trainingInput: input };
 }
 
@@ -54,6 +62,7 @@ class Trials {
       place,
       actions: (trial, search) => this.#actions(trial, search),
       buttons: (search) => steeringButtons(search, this.#steered()),
+      follow: (search) => this.#follow(search),
       commands: (search) => this.#commands(search),
       empty: {
         title: "No trial has started yet",
@@ -78,14 +87,50 @@ class Trials {
     const found = [log];
     if (own && folder && trial.startTime)
       found.push(link(this.#folder(folder, trial.trial), "Files", "button button-plain"));
-    if (own && trial.metrics[0] !== null && hasEnded(/** @type {Api.JobState} */ (trial.state)))
-      return [
-        ...found,
-        button("Run as a job…", { onClick: () => cloneDialog(ctx, jobOfTrial(this.job(), search, trial)) }),
-      ];
     if (own && RUNNING.has(trial.state))
       return [...found, button("Stop", { onClick: () => this.#stop(trial), testid: `stop-${trial.trial}` })];
-    return found;
+    if (trial.metrics[0] === null || !hasEnded(/** @type {Api.JobState} */ (trial.state))) return found;
+    const deploy = button("Deploy…", { onClick: () => this.#promote(trial), testid: `deploy-${trial.trial}` });
+    const train = button("Run as a job…", { onClick: () => this.#train(search, trial) });
+    return own ? [...found, train, deploy] : [...found, deploy];
+  }
+
+  /**
+   * What follows a search: its best trial as a job and as a version, and more trials.
+   * @param {() => Search} search as it is now
+   * @returns {import("../search/headline.js").FollowUp[]}
+   */
+  #follow(search) {
+    const best = () => search().trials[search().best];
+    const own = (/** @type {Search} */ { trials, best }) => trials[best]?.job === this.place.name;
+    return [
+      {
+        node: button("Promote…", { kind: "primary", onClick: () => this.#promote(best()), testid: "search-promote" }),
+        when: (now) => now.best >= 0,
+      },
+      {
+        node: button("Run as a job…", { onClick: () => this.#train(search(), best()), testid: "search-train" }),
+        when: own,
+      },
+      {
+        node: button("Go on…", { onClick: () => this.#continue(), testid: "search-continue" }),
+        when: (now) => now.table.ended,
+      },
+    ];
+  }
+
+  /** @param {Api.SearchTrial} trial */
+  #promote(trial) {
+    return deployDialog(this.ctx.project, trial.job, trial.trial);
+  }
+
+  /** @param {Search} search @param {Api.SearchTrial} trial */
+  #train(search, trial) {
+    return cloneDialog(this.ctx, jobOfTrial(this.job(), search, trial));
+  }
+
+  #continue() {
+    return cloneDialog(this.ctx, continued(this.job()));
   }
 
   /** @param {string} folder of the job @param {number} trial */
@@ -111,14 +156,10 @@ class Trials {
   /** @param {Search} search */
   #commands(search) {
     const { name } = this.place;
-    const go = button("Go on with this search…", {
-      onClick: () => cloneDialog(this.ctx, continued(this.job())),
-      testid: "search-continue",
-    });
     return h(
       "section",
       { class: "card search-section", "aria-label": "The same by command" },
-      h("h2", { class: "search-head" }, "The same by command", search.table.ended ? go : null),
+      h("h2", { class: "search-head" }, "The same by command"),
       commandBox("All trials, best first", `trainshed tuning trials ${name}`),
       ...this.#moreCommands(search),
     );

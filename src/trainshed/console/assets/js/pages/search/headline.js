@@ -7,12 +7,15 @@ import { button, codeBlock, copyButton, progressBar } from "../../parts.js";
 import { valueText } from "./tip.js";
 
 /** @typedef {import("./search.js").Search} Search */
+/** @typedef {{node: HTMLElement, when: (search: Search) => boolean}} FollowUp a button, and when it is shown */
 
 export class Headline {
   /** @param {import("./selection.js").Selection} selection */
   constructor(selection) {
     this.selection = selection;
-    this.buttons = h("div", { class: "button-row search-buttons" });
+    this.buttons = h("div", { class: "button-row" });
+    this.followUps = /** @type {FollowUp[]} */ ([]);
+    this.after = h("div", { class: "button-row" });
     this.best = h("div", { class: "search-best", dataset: { testid: "search-best" } });
     this.values = h("dl", { class: "search-values" });
     this.bar = progressBar({ fraction: null });
@@ -20,16 +23,29 @@ export class Headline {
     this.node = h(
       "section",
       { class: "card search-headline", "aria-label": "Result so far" },
-      h("div", { class: "search-result" }, this.best, this.values, this.buttons),
+      h(
+        "div",
+        { class: "search-result" },
+        this.best,
+        this.values,
+        h("div", { class: "search-buttons" }, this.after, this.buttons),
+      ),
       h("div", { class: "search-progress" }, this.bar, this.counts),
     );
     this.shown = "";
+  }
+
+  /** Buttons of what can follow the search. @param {FollowUp[]} followUps */
+  follow(followUps) {
+    this.followUps = followUps;
+    this.after.append(...followUps.map(({ node }) => node));
   }
 
   /** @param {Search} search */
   update(search) {
     this.#progress(search);
     this.buttons.hidden = search.table.ended;
+    for (const { node, when } of this.followUps) node.hidden = !when(search);
     const sign = JSON.stringify([search.table.optimal, search.best, search.trials[search.best]]);
     if (sign === this.shown) return;
     this.shown = sign;

@@ -31,6 +31,7 @@ const MANY = 300; // trials
  * @property {{get: (key: string) => string, set: (values: Record<string, string>) => void}} place
  * @property {import("./trialcard.js").Actions} actions of a trial
  * @property {(search: () => Search) => Node[]} buttons of a search that has not ended, made once
+ * @property {(search: () => Search) => import("./headline.js").FollowUp[]} [follow] what can follow it, made once
  * @property {(search: Search) => Node | null} commands of the search
  * @property {{title: string, text: string}} empty what to say before the first trial
  */
@@ -45,7 +46,9 @@ export class SearchView {
     this.answer = "";
     this.commanded = ""; // what the commands were made for
     this.headline = new Headline(selection);
-    this.headline.buttons.append(...source.buttons(() => /** @type {Search} */ (this.search)));
+    const now = () => /** @type {Search} */ (this.search);
+    this.headline.buttons.append(...source.buttons(now));
+    this.headline.follow(source.follow?.(now) ?? []);
     this.card = new TrialCard(selection, source.actions);
     this.parallel = new Parallel(selection);
     this.plots = { history: new History(selection), curves: new Curves(selection), timeline: new Timeline(selection) };
