@@ -137,7 +137,8 @@ def arm(body: dict[str, str]) -> Response:
 
 def fault(answers: Answers, route: Route | None, response: Response) -> str:
     """Return what is wrong with a response. Returns "" for a file, and for a route without a schema."""
-    if route is None or route.schema is None or not response.headers["content-type"].startswith("application/json"):
+    kind = response.headers.get("content-type", "")  # 304 has none
+    if route is None or route.schema is None or not kind.startswith("application/json"):
         return ""
     body: Any = orjson.loads(response.body)
     return answers.fault(route.method, route.path, response.status_code, body)

@@ -1,14 +1,16 @@
-"""Headers of every response, JSON responses of the ml API, and error responses."""
+"""Headers of every response, JSON responses of the ml API, also those that a client may have, and error responses."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
+from starlette.requests import Request
 from starlette.responses import Response
 
 from trainshed import errors as e
@@ -47,8 +49,40 @@ STATUS: Mapping[type[e.TrainshedError], tuple[int, str, str]] = {
 }
 
 
+_TAG_BYTES = 16  #: of an entity tag
+
+
 def json_response(body: Mapping[str, Any]) -> Response:
     return Response(orjson.dumps(body), media_type="application/json; charset=UTF-8")
+
+
+def tag_of(content: bytes) -> str:
+    """Return the entity tag of a content."""
+    return f'"{hashlib.blake2b(content, digest_size=_TAG_BYTES).hexdigest()}"'
+
+
+def unless_known(request: Request, tag: str, body: Callable[[], Mapping[str, Any]]) -> Response:
+    """Return the JSON of `body()` with its tag. Returns 304, and calls nothing, if the client has it."""
+    if _knows(request, tag):
+        return _not_modified(tag)
+    response = json_response(body())
+    response.headers["etag"] = tag
+    return response
+
+
+def json_unless_known(request: Request, body: Mapping[str, Any]) -> Response:
+    """Return JSON with the tag of its content, or 304 if the client has it."""
+    tag = tag_of(orjson.dumps(body))
+    return unless_known(request, tag, lambda: body)
+
+
+def _knows(request: Request, tag: str) -> bool:
+    known = request.headers.get("if-none-match", "")
+    return tag in (each.strip().removeprefix("W/") for each in known.split(","))
+
+
+def _not_modified(tag: str) -> Response:
+    return Response(status_code=304, headers={"etag": tag})
 
 
 def partial_response(response: Response, selection: Selection) -> Response:

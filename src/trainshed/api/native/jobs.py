@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trainshed.api.http.request import body, principal, project, query, services
-from trainshed.api.http.responses import json_response
+from trainshed.api.http.responses import json_response, json_unless_known
 from trainshed.api.http.routing import Parameter, ProjectScope, Route, RouteSchema
 from trainshed.api.schemas import jobs as shapes
 from trainshed.domain.iam import Access
@@ -36,7 +36,7 @@ async def search(request: Request) -> Response:
 
 
 async def details(request: Request) -> Response:
-    return json_response(await run_in_threadpool(services(request).jobs.details, *_job(request)))
+    return json_unless_known(request, await run_in_threadpool(services(request).jobs.details, *_job(request)))
 
 
 async def progress(request: Request) -> Response:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trainshed.api.http.request import project, query, services
-from trainshed.api.http.responses import json_response
+from trainshed.api.http.responses import json_response, json_unless_known, tag_of, unless_known
 from trainshed.api.http.routing import Parameter, ProjectScope, Route, RouteSchema
 from trainshed.api.schemas import searches as shapes
 from trainshed.domain.iam import Access
@@ -22,16 +22,21 @@ _PROJECT = "/trainshed/v1/projects/{project}"
 
 
 async def of_job(request: Request) -> Response:
-    read = partial(services(request).searches.of_job, project(request), request.path_params["job"])
-    return json_response(await run_in_threadpool(read, points=query(request)["points"]))
+    searches, points = services(request).searches, query(request)["points"]
+    place = (project(request), request.path_params["job"])
+
+    def respond() -> Response:
+        tag = tag_of(searches.version_of_job(*place, points=points).encode())
+        return unless_known(request, tag, partial(searches.of_job, *place, points=points))
+
+    return await run_in_threadpool(respond)
 
 
 async def of_study(request: Request) -> Response:
     params = request.path_params
     key = StudyKey(project=project(request), location=params["location"], id=params["study"])
-    return json_response(
-        await run_in_threadpool(services(request).searches.of_study, key, points=query(request)["points"])
-    )
+    found = await run_in_threadpool(services(request).searches.of_study, key, points=query(request)["points"])
+    return json_unless_known(request, found)
 
 
 async def studies(request: Request) -> Response:
@@ -59,7 +64,10 @@ ROUTES = (
         schema=RouteSchema(
             name="jobs.getSearch",
             summary="Get the search of a tuning job: all trials and their curves",
-            description="With the trials of the jobs whose search it continues.",
+            description=(
+                "With the trials of the jobs whose search it continues. With the `etag` of an earlier response in "
+                "`if-none-match`, the response is 304 while nothing has changed."
+            ),
             query=(_POINTS,),
             response=shapes.SearchTableBody,
             errors=(HTTPStatus.BAD_REQUEST,),

@@ -2,10 +2,18 @@
 insert into trials (project, job, number, point, outcome, stopped) values (:project, :job, :number, :point, '', '');
 
 -- trials_of
-select number, point, outcome, stopped, folder from trials where project = :project and job = :job order by number;
+select number, point, outcome, stopped, folder from trials
+ where project = :project and job = :job and number between :first and :last order by number;
 
 -- jobs_of
-select * from jobs where project = :project and parent = :job and parent <> '' order by trial;
+select * from jobs
+ where project = :project and parent = :job and parent <> '' and trial between :first and :last order by trial;
+
+-- trial_marks
+select trials.number, trials.folder, trials.stopped, case when trials.outcome = '' then 0 else 1 end as reported,
+       jobs.generation, jobs.passed_over_us
+  from trials join jobs on jobs.project = trials.project and jobs.parent = trials.job and jobs.trial = trials.number
+ where trials.project = :project and trials.job = :job and jobs.parent <> '' order by trials.number;
 
 -- set_outcome
 update trials set outcome = :outcome where project = :project and job = :job and number = :number and outcome = '';

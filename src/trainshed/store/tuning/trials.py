@@ -15,6 +15,7 @@ from trainshed.store.database import Database, Transaction, load_queries, storab
 from trainshed.store.jobs import JobStore, job_from_row, job_of, lock_and_tell, write_events
 from trainshed.store.rows import ReadRows, read_rows
 from trainshed.store.tuning.steering import SteeringStore, delete_point, hold_search, read_steering, write_change
+from trainshed.store.tuning.trial_cache import TrialCache, read_trials
 
 QUERY = load_queries("trials")
 
@@ -26,6 +27,7 @@ class TrialStore:
         self.steering = SteeringStore(database)  #: what people changed about the searches
         self._database = database
         self._jobs = jobs
+        self._cache = TrialCache()
 
     def add(self, job: Job, point: Point, events: Iterable[JobEvent], *, own: OwnPoint | None = None) -> Job:
         """Store a new trial and its job. Raises `AlreadyExistsError` if its parent ever had a trial of this number.
@@ -49,7 +51,7 @@ class TrialStore:
     def of(self, project: str, job_id: str) -> Sequence[Trial]:
         """The trials of a tuning job by number, each with its job. Those whose rows are unreadable are left out."""
         with self._database.read() as tx:
-            return _trials_of(tx, project, job_id)
+            return self._cache.of(tx, project, job_id)
 
     def steer(
         self,
@@ -67,7 +69,7 @@ class TrialStore:
         with self._database.write() as tx:
             hold_search(tx, project, job_id)
             job = job_of(tx, project, job_id)
-            change = decide(job, _trials_of(tx, project, job_id), read_steering(tx, project, job_id))
+            change = decide(job, read_trials(tx, project, job_id), read_steering(tx, project, job_id))
             write_change(tx, project, job_id, change)
             if change.message:
                 write_events(tx, job, [JobEvent(kind=JobEventKind.TRIAL, message=change.message, time_us=now_us)])
@@ -135,21 +137,3 @@ class TrialStore:
         """Trials' jobs that have not ended although their tuning job has."""
         with self._database.read() as tx:
             return read_rows(tx.rows(QUERY["abandoned_trials"]), job_from_row).values
-
-
-def _trials_of(tx: Transaction, project: str, job_id: str) -> Sequence[Trial]:
-    key = {"project": project, "job": job_id}
-    trials, jobs = tx.rows(QUERY["trials_of"], key), tx.rows(QUERY["jobs_of"], key)
-    by_number = {job.trial: job for job in read_rows(jobs, job_from_row).values}
-    return [
-        Trial(
-            number=row["number"],
-            point=orjson.loads(row["point"]),
-            job=by_number[row["number"]],
-            outcome=TrialOutcome.parse(orjson.loads(row["outcome"])) if row["outcome"] else None,
-            stopped=row["stopped"],
-            folder=FolderState(row["folder"]),
-        )
-        for row in trials
-        if row["number"] in by_number
-    ]

@@ -21,6 +21,7 @@ export class ApiError extends Error {
 const SESSION = "/trainshed/v1/session";
 /** Required for changes by a session: pages of other origins can't send it. */
 const OWN_PAGE = { "x-trainshed-console": "1" };
+const NOT_MODIFIED = 304;
 const NO_ANSWER = "The server does not answer. `trainshed status` says whether it runs.";
 
 /** @typedef {string | number | boolean | null | undefined} Param */
@@ -74,6 +75,18 @@ export async function signOut() {
  */
 export function get(path, params, options) {
   return json("GET", withParams(path, params), undefined, options);
+}
+
+/**
+ * Like `get`, but null if nothing has changed since the answer with this tag.
+ * @template Answer
+ * @param {string} path
+ * @param {string} tag of an earlier answer; empty without one
+ * @returns {Promise<{tag: string, answer: Answer} | null>}
+ */
+export async function getNew(path, tag) {
+  const found = await call("GET", path, undefined, tag === "" ? {} : { headers: { "if-none-match": tag } });
+  return found.status === NOT_MODIFIED ? null : { tag: found.headers.get("etag") ?? "", answer: await found.json() };
 }
 
 /**
@@ -183,7 +196,7 @@ async function call(method, path, body, options = {}) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new ApiError(0, NO_ANSWER);
   }
-  if (!answer.ok) throw refused(answer.status, await answer.text(), options.quiet);
+  if (!answer.ok && answer.status !== NOT_MODIFIED) throw refused(answer.status, await answer.text(), options.quiet);
   return answer;
 }
 

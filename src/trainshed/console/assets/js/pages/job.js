@@ -1,7 +1,7 @@
 // @ts-check
 // A job: its state at the top, and tabs for logs, charts, replicas, files, TensorBoard and details.
 
-import { ApiError, get } from "../api.js";
+import { ApiError, getNew } from "../api.js";
 import { h, replace } from "../dom.js";
 import { live } from "../live.js";
 import { emptyState, link, loading, stateName, tabs } from "../parts.js";
@@ -30,6 +30,7 @@ class JobPage {
     this.place = new Place(ctx, this.name);
     /** @type {Api.JobDetails | null} */
     this.details = null;
+    this.tag = ""; // of these details
     this.loadedAt = 0;
     /** @type {Panel | null} */
     this.panel = null;
@@ -53,10 +54,12 @@ class JobPage {
     const calm = this.details && hasEnded(this.details.job.state);
     if (calm && Date.now() - this.loadedAt < ENDED_EVERY_S * 1000) return this.details;
     try {
-      /** @type {Api.JobDetails} */
-      const found = await get(this.api);
+      /** @type {{tag: string, answer: Api.JobDetails} | null} */
+      const found = await getNew(this.api, this.tag);
       this.loadedAt = Date.now();
-      return found;
+      if (found === null) return this.details;
+      this.tag = found.tag;
+      return found.answer;
     } catch (error) {
       if (error instanceof ApiError && error.status === 404) return null;
       throw error;

@@ -2,7 +2,7 @@
 // A search with all of its plots, for the page of a tuning job and for that of a study.
 
 import { barChart } from "../../bars.js";
-import { get } from "../../api.js";
+import { getNew } from "../../api.js";
 import { h, replace } from "../../dom.js";
 import { count, percent } from "../../format.js";
 import { live } from "../../live.js";
@@ -43,7 +43,7 @@ export class SearchView {
     this.selection = new Selection(source.place);
     const selection = this.selection;
     this.search = /** @type {Search | null} */ (null);
-    this.answer = "";
+    this.tag = ""; // of the answer that is shown
     this.commanded = ""; // what the commands were made for
     this.headline = new Headline(selection);
     const now = () => /** @type {Search} */ (this.search);
@@ -71,16 +71,19 @@ export class SearchView {
       this.node,
       EVERY_S,
       () => this.#load(),
-      (table) => this.#show(table),
+      (found) => this.#show(found),
     );
   }
 
-  /** A search that has ended is read once, and one with many trials less often. @returns {Promise<Api.SearchTable>} */
+  /**
+   * A search that has ended is read once, and one with many trials less often.
+   * @returns {Promise<{tag: string, answer: Api.SearchTable} | null>} null: nothing has changed
+   */
   async #load() {
-    /** @type {Api.SearchTable} */
-    const table = await get(this.source.path);
-    this.poll.every(table.trials.length > MANY ? MANY_EVERY_S : EVERY_S);
-    return table;
+    /** @type {{tag: string, answer: Api.SearchTable} | null} */
+    const found = await getNew(this.source.path, this.tag);
+    if (found) this.poll.every(found.answer.trials.length > MANY ? MANY_EVERY_S : EVERY_S);
+    return found;
   }
 
   /** Read it again now. */
@@ -88,11 +91,11 @@ export class SearchView {
     return this.poll.now();
   }
 
-  /** @param {Api.SearchTable} table */
-  #show(table) {
-    const answer = JSON.stringify(table);
-    if (answer === this.answer) return;
-    this.answer = answer;
+  /** @param {{tag: string, answer: Api.SearchTable} | null} found */
+  #show(found) {
+    if (found === null || (found.tag !== "" && found.tag === this.tag)) return;
+    this.tag = found.tag;
+    const table = found.answer;
     const search = new Search(table);
     const first = this.search === null || this.search.size === 0;
     this.search = search;
