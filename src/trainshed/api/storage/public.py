@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+import trainshed.api.storage.optimizer_document as optimizer_document
 from trainshed.api.http.auth import TOKEN_PARAMETERS
 from trainshed.api.http.request import services
 from trainshed.api.http.routing import ProjectScope, Route
@@ -87,8 +88,15 @@ def _is_elsewhere(request: Request) -> bool:
     try:
         services(request).buckets.owner(bucket)
     except NotFoundError:
-        return _is_name(bucket) and (public.asks or _is_mirrored(request, public))
+        return _is_name(bucket) and (public.asks or _is_mirrored(request, public) or _is_document(request))
     return False
+
+
+def _is_document(request: Request) -> bool:
+    """Return whether a request reads the document of the Optimizer, which this server has itself."""
+    params: Mapping[str, Any] = request.path_params
+    is_listing = request.url.path.endswith("/o")
+    return not is_listing and optimizer_document.is_asked(params["bucket"], params.get("object"))
 
 
 def _is_name(bucket: str) -> bool:
@@ -107,10 +115,13 @@ async def respond(request: Request, route: Route) -> Response:
         request.scope["trainshed.services"] = replace(services(request), objects=public.mirrors.objects)
         request.scope["trainshed.project"] = ""
         return await route.handler(request)
+    is_media = route.path == _DOWNLOAD or request.query_params.get("alt") == "media"
+    if _is_document(request):
+        return await optimizer_document.respond(request, download=is_media)
     headers = [(name, request.headers[name]) for name in _REQUEST_HEADERS if name in request.headers]
     target = _target(request, route)
     proxied = await public.ask(request.path_params["bucket"], request.method, target, headers)
-    if route.path == _DOWNLOAD or request.query_params.get("alt") == "media" or request.method == "HEAD":
+    if is_media or request.method == "HEAD":
         return _PublicResponse(proxied)
     return await _resource(request, proxied)
 
