@@ -22,6 +22,7 @@ import trainshed
 from trainshed.cli import main
 from trainshed.errors import InvalidArgumentError, NotFoundError
 from trainshed.sdk.space import ParameterRange
+from trainshed.sdk.studies import AskedTrial
 from trainshed.store.database import Database
 from trainshed.testing.processes.servers import Caller, RunningServer
 
@@ -342,6 +343,28 @@ def test_the_python_client_asks_and_tells(server: RunningServer) -> None:
             ty.studies.get("asked")
         with pytest.raises(InvalidArgumentError):
             ty.studies.create("odd", {"rate": (0.0, 1.0, "cubic")})
+
+
+def test_the_python_client_runs_a_function_in_a_study(
+    server: RunningServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with trainshed.connect(server.url, token=server.token, project=PROJECT) as ty:
+        study = ty.studies.create("run", {"x": (0, 4)}, minimize="loss")
+
+        def fails_at_three(trial: AskedTrial) -> float:
+            if trial.number == 3:
+                raise KeyError("no data")
+            return math.nan if trial.number == 2 else float(trial["x"])
+
+        with pytest.raises(KeyError):
+            study.run(fails_at_three, trials=9)
+        study.run(lambda trial: {"loss": float(trial["x"])}, trials=9)  # five points; four were told before it ends
+        assert sorted(trial["x"] for trial in study.trials) == [0, 1, 2, 3, 4]
+        assert [trial.infeasible for trial in study.trials] == [False, True, False, False, False]
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.partition(":")[0] for line in lines] == [f"{n} of 9 trials" for n in (1, 2, 1, 2, 3)]
+        assert "trial 2 infeasible, best trial 1" in lines[1]
+        study.delete()
 
 
 def test_the_command_line_shows_studies(server: RunningServer, api: tuple[Any, Any]) -> None:

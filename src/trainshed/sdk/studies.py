@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import math
+import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import trainshed.sdk.display as display
 from trainshed.client.context import ClientContext
 from trainshed.client.submission import REGION
-from trainshed.client.transport import segment
+from trainshed.client.transport import ApiError, segment
 from trainshed.errors import InvalidArgumentError
 from trainshed.sdk.space import ParameterRange, algorithm_word, read_range
 
 if TYPE_CHECKING:
     import pandas
+
+_MAX_ROWS = 20  #: of a study that are drawn, the newest first
+_SHOW_INTERVAL_S = 0.5  #: between two pictures of a study that runs
+#: what a function returns of a trial: its value, those of all metrics by name, or None if it has none
+TrialResult = float | Mapping[str, float] | None
 
 
 class Studies:
@@ -99,7 +106,41 @@ class Study:
         operation = self._context.client.call("POST", self._path("/trials:suggest"), body=body)
         return _trial(operation["response"]["trials"][0])
 
-    def tell(self, trial: AskedTrial | int, value: float | Mapping[str, float] | None) -> AskedTrial:
+    def run(self, objective: Callable[[AskedTrial], TrialResult], trials: int, *, client: str | None = None) -> None:
+        """Ask, call `objective` with the trial and tell what it returns, this many times, and show the study meanwhile.
+
+        It is a live view in a notebook, otherwise a line for each trial. Values that are not finite, and None, say that
+        a trial is infeasible. An error of `objective` ends the run; its trial is the first one of the next run. The run
+        ends before if the study has no more trials.
+        """
+        live = display.Live()
+        shown_s = -math.inf
+        for number in range(1, trials + 1):
+            trial = self._next(client)
+            if trial is None:
+                break
+            told = self.tell(trial, _finite(objective(trial)))
+            if number == trials or not display.in_notebook() or time.monotonic() - shown_s > _SHOW_INTERVAL_S:
+                shown_s = time.monotonic()
+                self._show(live, told, f"{number} of {trials} trials")
+
+    def _next(self, client: str | None) -> AskedTrial | None:
+        """Ask. Returns None if the study is complete."""
+        try:
+            return self.ask(client)
+        except ApiError:
+            if self.describe()["state"] != "COMPLETED":
+                raise
+            return None
+
+    def _show(self, live: display.Live, told: AskedTrial, count: str) -> None:
+        values = {name: f"{value:.6g}" for name, value in told.metrics.items()}
+        result = ", ".join(f"{name} {text}" for name, text in values.items()) or "infeasible"
+        best = self.best
+        line = f"{count}: trial {told.number} {result}" + (f", best trial {best.number}" if best else "")
+        live.show(display.message(line) + (self._repr_html_() if display.in_notebook() else ""), line)
+
+    def tell(self, trial: AskedTrial | int, value: TrialResult) -> AskedTrial:
         """Complete a trial with its value, or with the values of all metrics. None says that it is infeasible."""
         number = trial if isinstance(trial, int) else trial.number
         body: dict[str, Any] = {"trialInfeasible": True}
@@ -157,7 +198,14 @@ class Study:
     def _repr_html_(self) -> str:
         rows = self.rows()
         columns = list(dict.fromkeys(column for row in rows for column in row))
-        return display.table(rows, columns)
+        more = display.message(f"and {len(rows) - _MAX_ROWS:,} before") if len(rows) > _MAX_ROWS else ""
+        return display.table(rows[: -_MAX_ROWS - 1 : -1], columns) + more
+
+
+def _finite(result: TrialResult) -> TrialResult:
+    """What a function returned, or None if a value is NaN or infinite."""
+    values = result.values() if isinstance(result, Mapping) else [] if result is None else [result]
+    return result if all(math.isfinite(value) for value in values) else None
 
 
 def _names(given: str | Sequence[str]) -> list[str]:
