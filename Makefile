@@ -67,6 +67,7 @@ bench: $(ENV_DEV)
 	bash tests/needs.sh wrk
 	$(BIN)/python bench/control.py
 	$(BIN)/python bench/launch.py
+	$(BIN)/python bench/sandbox.py
 	$(BIN)/python bench/training.py
 	$(BIN)/python bench/serving.py
 	$(BIN)/python bench/serving_models.py

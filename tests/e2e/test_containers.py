@@ -383,5 +383,6 @@ def test_a_container_has_its_secrets_and_nothing_else_has(jobs: Containers) -> N
     jobs.submit(job := f"secrets_{jobs.runner.kind}", "", SECRETS, labels=labels)
     jobs.wait(job, "SUCCEEDED")
     assert {f"lengths {len(value)} {len(lines)}", "shown [secret] and [secret]"} <= set(jobs.lines(job))
+    assert any(line.startswith("Its sandbox is that of its containers") for line in jobs.lines(job))
     found = [path for path in jobs.attempt(job).rglob("*") if path.is_file() and value.encode() in path.read_bytes()]
     assert found == []

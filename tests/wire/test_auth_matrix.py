@@ -7,9 +7,12 @@ import re
 import secrets
 import socket
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
+import google.auth.transport.requests
 import pytest
+from google.oauth2 import service_account
 
 from trainshed.api.access_matrix import IDENTITIES, AccessOutcome, Identity, Place, outcome
 from trainshed.api.app import ROUTES
@@ -170,6 +173,27 @@ def test_every_request_meets_what_the_matrix_says(
         return answer is AccessOutcome.DENIED
 
     assert offenders(as_expected) == []
+
+
+@pytest.mark.fault("F62")
+def test_the_key_of_a_service_account_opens_what_its_tokens_do(
+    server: RunningServer, call: Caller, tokens: dict[str, str]
+) -> None:
+    body = {"user": "program", "project": PROJECT, "role": "editor"}
+    status, key = call("POST", "/trainshed/v1/tokens:createKey", token=server.token, body=body)
+    assert status == 200, key
+    load: Any = service_account.Credentials.from_service_account_info
+    credentials = load(key["keyFile"], scopes=["https://www.googleapis.com/auth/cloud-platform"])
+    request: Any = google.auth.transport.requests.Request
+    credentials.refresh(request())
+    identity = next(each for each in IDENTITIES if each.name == "service account")
+
+    def as_expected(route: Route) -> bool:
+        answer = call(route.method, path_of(route), token=credentials.token, body=body_of(route, PROJECT))
+        return met(*answer) is outcome(route, identity)
+
+    of_sessions = [route for route in GUARDED if route.path.startswith("/trainshed/v1/session")]
+    assert offenders(as_expected, (route for route in GUARDED if route not in of_sessions)) == []
 
 
 @pytest.mark.fault("F62")

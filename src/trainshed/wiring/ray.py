@@ -21,9 +21,10 @@ from trainshed.domain.jobs.accelerators import gpu_fields
 from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import TRAINING, TRAINING_IN_CONTAINERS, Training
 from trainshed.domain.models.version import HOSTED_VERSION
-from trainshed.domain.names import RAY_ENGINE
+from trainshed.domain.names import LOCAL_ENGINE, RAY_ENGINE
 from trainshed.engines.hosts.spec import HostSpec
 from trainshed.engines.local.engine import LocalEngine
+from trainshed.engines.local.sandbox import FULL, LANDLOCK
 from trainshed.engines.ray.bridge_process import BridgeProcess
 from trainshed.engines.ray.engine import PlacementConfig, RayEngine
 from trainshed.engines.ray.hosts import RayHostConfig, RayHostEngine
@@ -145,6 +146,11 @@ def _unavailable_reason(settings: Settings, nodes: NodeEndpoint) -> str:
     """Return why jobs cannot use the cluster, with a remedy. Returns "" if they can."""
     if not settings.ray_address:
         return _NO_CLUSTER
+    if settings.sandbox in (FULL, LANDLOCK):
+        return (
+            f"Nodes of a cluster have no sandbox, and the setting sandbox is {settings.sandbox!r}. Use the engine "
+            f"{LOCAL_ENGINE}, or set sandbox to 'auto'."
+        )
     try:
         check_reachable(urlsplit(nodes.tls_url).hostname or "", settings.ray_host)
     except CannotProceedError as exc:

@@ -72,6 +72,14 @@ def test_a_job_may_name_it_if_the_server_and_the_cluster_can_reach_each_other(
         assert EngineRegistry(sites.table, default="ray").choose({}, training) == "ray"
 
 
+@pytest.mark.parametrize("sandbox", ["full", "landlock"])
+def test_a_server_that_must_have_a_sandbox_lets_no_job_use_a_cluster(tmp_path: Path, sandbox: str) -> None:
+    settings = {"listening": "10.0.0.1", "ray_address": "10.0.0.5:6379"}
+    reason = ray_site(tmp_path, sandbox=sandbox, **settings).registered_engine.unavailable_reason
+    assert f"the setting sandbox is '{sandbox}'" in reason
+    assert ray_site(tmp_path, sandbox="auto", **settings).registered_engine.unavailable_reason == ""
+
+
 def test_a_server_without_a_cluster_starts_nothing_and_ends_at_once(tmp_path: Path) -> None:
     ray = ray_site(tmp_path, listening="127.0.0.1")
     ray.begin(lambda: None)

@@ -120,6 +120,8 @@ class LocalEngine:
             spec = render(attempt, uv=self._uv, cluster=cluster)
             if self._sandbox is not None and attempt.containers is None and cluster is None:
                 spec["sandbox"] = self._sandbox.render(attempt)
+            else:
+                spec["isolation"] = _isolation(attempt, cluster)
             write_file(attempt.folder / "spec.json", orjson.dumps(spec, default=str))
             crashpoint("attempt.spec.written")
             cold_reason = self.warm.launch(attempt) if attempt.warm else OFF
@@ -243,6 +245,15 @@ def _send_command(attempt: Path, command: bytes) -> None:
         return  # full of earlier commands, or ended since
     finally:
         os.close(fd)
+
+
+def _isolation(attempt: AttemptSpec, cluster: Mapping[str, Any] | None) -> str:
+    """A line for people about replicas that are not in the sandbox of this server."""
+    if attempt.containers is not None:
+        return "Its sandbox is that of its containers, which have their machine's network."
+    if cluster is not None:
+        return "It has no sandbox: on nodes of the cluster it has the rights of the account that Ray runs as."
+    return ""
 
 
 def render(attempt: AttemptSpec, *, uv: Path, cluster: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -33,6 +33,7 @@ class Cells:
         self._folder = folder
         self._network = network
         self._sandbox: Optional[dict[str, Any]] = spec.get("sandbox")
+        self._isolation: str = spec.get("isolation", "")
         self._python = spec["python"]
         self._site = spec["site"]
         self._secrets = AttemptSecrets(folder)
@@ -47,7 +48,7 @@ class Cells:
     def notes(self) -> list[str]:
         """Lines for the job's log. Empty without a sandbox's setting."""
         notes = [(self._sandbox or {}).get(each, "") for each in ("note", "network_note", "limits_note")]
-        return [note for note in notes if note]
+        return [note for note in (self._isolation, *notes) if note]
 
     def make(self, name: str, env: dict[str, str], log: ReplicaLog) -> Optional[Cell]:
         """The cell of a replica. Returns None if it runs without. What its user should know of it goes to `log`."""
