@@ -51,6 +51,8 @@ VERSIONS: dict[str, tuple[Any, str]] = {
     "set-default": ("models.versions:set_default", "Make a version the one that answers requests for the model."),
     "update": ("models.versions:update", "Change a version."),
     "delete": ("models.versions:delete", "Delete a version."),
+    "rollout": ("models.version_rollouts:rollout", "Roll a version out by stages, and back if a condition says so."),
+    "list-rollouts": ("models.version_rollouts:list_rollouts", "List the rollouts of a model."),
 }
 
 LOCAL: dict[str, tuple[Any, str]] = {

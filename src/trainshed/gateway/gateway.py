@@ -22,11 +22,12 @@ from trainshed.errors import (
 )
 from trainshed.gateway.connection_pool import HostConnectionPool
 from trainshed.gateway.host_connection import Answer, Body, FutureSink, HostConnection, HostLostError, ResponseSink
-from trainshed.gateway.metrics import VersionMetrics
+from trainshed.gateway.metrics import Totals, VersionMetrics
 from trainshed.gateway.open_metrics import Histogram
 from trainshed.gateway.protocols.wire_forms import LOGGED_PROTOCOLS
 from trainshed.gateway.request_log import LoggedExchange, RequestLogWriter
 from trainshed.gateway.routes import ControlPlane, ModelRoute, PredictTarget, RequestLogTarget, Routes, VersionRoute
+from trainshed.gateway.shadow import ShadowTotals, ShadowTraffic
 from trainshed.serving.frames import FrameKind, pack_raw, unpack_infer, unpack_raw
 
 __all__ = [
@@ -95,7 +96,7 @@ class InFlightRequest:
             self._predictions.count(route, began, ResourceExhaustedError.__name__, ok=False)
             raise
         self._repeats = route.retries_elsewhere
-        if route.log is None and not route.retries_elsewhere:
+        if route.log is None and route.shadow is None and not route.retries_elsewhere:
             self._body = ()  # frees memory: a body may be large, and nothing needs it again
 
     def abandon(self) -> None:
@@ -109,6 +110,8 @@ class InFlightRequest:
         if log is not None and status == 200 and (kind := self._target.kind) in LOGGED_PROTOCOLS:
             self._predictions.log(self._route, log, LoggedExchange(b"".join(self._body), body, seconds, kind))
         self._asker.answered(status, body)
+        if self._route.shadow is not None and status == 200 and not self._target.version:
+            self._predictions.shadow(self._route, self._target.kind, self._body, body)
 
     def failed(self, exc: TrainshedError) -> None:
         if isinstance(exc, HostLostError) and self._repeats and self._losses < MAX_HOST_LOSSES and not self._abandoned:
@@ -165,6 +168,7 @@ class PredictionGateway:
         self._hosts = HostConnectionPool(timeout_s=timeout_s)
         self._timeout_s = timeout_s
         self._draw = draw
+        self.shadows = ShadowTraffic()
         self.loop_lag = Histogram(LAG_EDGES_S)  #: how late the sweep timer runs
         self._held_requests = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -191,6 +195,7 @@ class PredictionGateway:
         for task in tuple(self._tasks):
             task.cancel()
         self._hosts.close()
+        self.shadows.close()
         self.logs.stop()
 
     def try_send(self, target: PredictTarget, body: Body, sink: ResponseSink) -> InFlightRequest | None:
@@ -349,6 +354,17 @@ class PredictionGateway:
         if self._draw() < log.share:
             self.logs.add(route, log, exchange)
 
+    def shadow(self, route: VersionRoute, kind: int, request: Body, answer: bytes) -> None:
+        """Send an answered request to the version that shadows this one, with the probability of its share."""
+        if (shadow := route.shadow) is None or kind not in LOGGED_PROTOCOLS or self._draw() >= shadow.share:
+            return
+        model = self._routes.models.get((route.project, route.model))
+        if model is None or (version := model.versions.get(shadow.version)) is None:
+            return
+        if version.state is ServingState.SLEEPING:
+            self._control_plane.activate(version.project, version.model, version.version)
+        self.shadows.send(version, self._hosts.least_loaded(version.hosts), kind, request, answer)
+
     def drained(self, keys: Collection[str], *, timeout_s: float) -> bool:
         """See `Traffic`. Returns True immediately if the gateway is not serving."""
         deadline = monotonic() + timeout_s
@@ -365,6 +381,14 @@ class PredictionGateway:
         """See `Traffic`."""
         return self._hosts.load(keys)
 
+    def requests(self, project: str, model: str, version: str) -> Totals:
+        """Return a copy of the counts of a version's requests. Thread-safe."""
+        return self.metrics.totals_of((project, model, version))
+
+    def shadow_requests(self, project: str, model: str, version: str) -> ShadowTotals:
+        """Return a copy of the counts of a version's shadow requests. Thread-safe."""
+        return self.shadows.totals(project, model, version)
+
     def last_used_us(self, project: str, model: str, version: str) -> int:
         return self.metrics.last_used_us(project, model, version)
 
@@ -380,6 +404,7 @@ class PredictionGateway:
         self._changed = self._loop.create_future()
         versions = [route for model in self._routes.models.values() for route in model.versions.values()]
         self.metrics.retain({(route.project, route.model, route.version) for route in versions})
+        self.shadows.retain({(route.project, route.model, route.shadow.version) for route in versions if route.shadow})
         self._hosts.sync([host for route in versions for host in route.hosts])
 
     @property

@@ -44,6 +44,30 @@ class Totals:
         inner = [sum(self.times[max(0, at - step + 1) : at + 1]) for at in range(0, len(_EDGES_S), step)]
         return [*inner, sum(self.times) - sum(inner)]
 
+    def percentile_ms(self, share: float) -> float:
+        """Return the upper edge of the latency bucket of the percentile. Returns 0 if there is no request."""
+        return _percentile_ms(self.times, share)
+
+    def add(self, seconds: float, *, ok: bool) -> None:
+        self.count += 1
+        self.errors += not ok
+        self.seconds += seconds
+        self.times[bisect_left(_EDGES_S, seconds)] += 1
+
+    def copy(self) -> Totals:
+        return Totals.sum([self])
+
+    def since(self, earlier: Totals) -> Totals:
+        """Return what was added since an earlier copy. If that has more, the count has begun anew since."""
+        if earlier.count > self.count:
+            return self.copy()
+        return Totals(
+            count=self.count - earlier.count,
+            errors=self.errors - earlier.errors,
+            seconds=self.seconds - earlier.seconds,
+            times=[now - then for now, then in zip(self.times, earlier.times, strict=True)],
+        )
+
     @classmethod
     def sum(cls, all_: Iterable[Totals]) -> Totals:
         result = cls()
@@ -121,6 +145,11 @@ class VersionMetrics:
     def totals(self) -> dict[VersionName, Totals]:
         """Return the totals of all versions that had a request."""
         return {name: counters.totals for name, counters in tuple(self._counters.items())}
+
+    def totals_of(self, name: VersionName) -> Totals:
+        """Return a copy of the totals of one version."""
+        counters = self._counters.get(name)
+        return counters.totals.copy() if counters is not None else Totals()
 
     def traffic(self, project: str, model: str) -> dict[str, Any]:
         """Return the last hour of each version of a model. Versions without requests are left out."""

@@ -30,6 +30,14 @@ class RequestLogTarget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shadow:
+    """Another version of the model, which gets a share of a version's requests too. Its answers are thrown away."""
+
+    version: str
+    share: float  #: 0 to 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VersionRoute:
     """The route of one version."""
 
@@ -41,6 +49,7 @@ class VersionRoute:
     hosts: tuple[HostAddress, ...] = ()
     access_log: bool = False  #: one line per request in the server's log (onlinePredictionLogging)
     log: RequestLogTarget | None = None
+    shadow: Shadow | None = None  #: for requests that name no version
 
     @property
     def retries_elsewhere(self) -> bool:

@@ -23,6 +23,7 @@ from trainshed.domain.uris import is_uri
 from trainshed.errors import AlreadyExistsError, CannotProceedError, InvalidArgumentError, NotFoundError, TrainshedError
 from trainshed.sdk.predictions import Predictions
 from trainshed.sdk.records import Export
+from trainshed.sdk.rollouts import ModelRollout
 
 
 class Trained(Protocol):
@@ -170,6 +171,39 @@ class Model:
         """Make another version the default. It must be READY."""
         self._context.client.call("POST", f"{self._version_path(version)}:setDefault", body={})
         return self
+
+    def rollout(
+        self,
+        version: str,
+        *,
+        shadow_s: float = 0,
+        steps: Sequence[int] = (1, 10, 50, 100),
+        step_s: float = 300,
+        abort_if: Sequence[str] = (),
+        min_requests: int = 200,
+    ) -> ModelRollout:
+        """Start to roll a version out by stages, such as `abort_if=["error_rate>0.5%", "p99>1.5x"]`.
+
+        It goes on in the server; `wait` of the result waits for its end.
+        """
+        body = {
+            "version": version,
+            "shadowSeconds": shadow_s,
+            "steps": list(steps),
+            "stepSeconds": step_s,
+            "abortIf": list(abort_if),
+            "minRequests": min_requests,
+        }
+        started = self._context.client.call("POST", f"/trainshed{self._path}/rollouts", body=body)
+        return ModelRollout(self._context, f"/trainshed{self._path}/rollouts/{started['id']}")
+
+    @property
+    def rollouts(self) -> list[ModelRollout]:
+        """The rollouts, the newest first."""
+        listed = self._context.client.call("GET", f"/trainshed{self._path}/rollouts")
+        return [
+            ModelRollout(self._context, f"/trainshed{self._path}/rollouts/{each['id']}") for each in listed["rollouts"]
+        ]
 
     def describe(self) -> dict[str, Any]:
         """Return the Model as in the API."""

@@ -14,6 +14,8 @@ from trainshed.domain.jobs.job import Job
 from trainshed.domain.jobs.training import Training
 from trainshed.domain.jobs.workload import Workload
 from trainshed.domain.models.autoscaling import Scaling
+from trainshed.domain.models.model import Model
+from trainshed.domain.models.rollout_condition import StageMeasurement
 from trainshed.domain.tuning.search import SearchRequest, SearchResult
 from trainshed.domain.tuning.trial import TrialOutcome
 from trainshed.runtimes.resolution import RuntimeChoice
@@ -125,6 +127,16 @@ class DeploymentControl(Protocol):
 
     def log_tail(self, project: str, model: str, version: str) -> str:
         """Return the last output of the version's first host."""
+
+
+class RolloutControl(Protocol):
+    """Carries out rollouts. Thread-safe."""
+
+    def wake(self) -> None:
+        """Start the next pass immediately: a rollout was started."""
+
+    def measured(self, model: Model) -> tuple[StageMeasurement, StageMeasurement, str]:
+        """Return what the new version and the baseline have answered in the present stage, and what it waits for."""
 
 
 class Suggester(Protocol):

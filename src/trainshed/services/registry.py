@@ -32,6 +32,7 @@ from trainshed.services.logs.writes import LogEntryWriter
 from trainshed.services.metrics import ServerMetrics
 from trainshed.services.models.models import Models
 from trainshed.services.models.replays import Replays
+from trainshed.services.models.rollouts import Rollouts
 from trainshed.services.models.versions import Versions
 from trainshed.services.operations import Operations
 from trainshed.services.runtimes import RuntimeService
@@ -71,6 +72,7 @@ class Services:
     version_files: VersionArtifacts
     models: Models
     versions: Versions
+    rollouts: Rollouts
     policies: Policies  #: of jobs
     model_policies: Policies
     operations: Operations

@@ -11,6 +11,7 @@ import orjson
 import sqlalchemy as sa
 
 from trainshed.domain.models.model import Model, model_not_found, version_not_found
+from trainshed.domain.models.rollout import parse_rollout
 from trainshed.domain.models.version import Version, VersionState
 from trainshed.domain.models.version_details import VersionDetails
 from trainshed.domain.operations import Operation
@@ -216,6 +217,11 @@ class ModelStore:
         with self._database.read() as tx:
             return read_rows(tx.rows(QUERY["every_model"]), _model).values
 
+    def rolling_out(self) -> list[Model]:
+        """The readable models of all projects with a rollout that is running."""
+        with self._database.read() as tx:
+            return read_rows(tx.rows(QUERY["models_rolling_out"]), _model).values
+
     def versions_to_serve(self) -> ReadRows[Version]:
         """All versions of all projects except FAILED ones, oldest first: those that have, had or will have hosts."""
         with self._database.read() as tx:
@@ -310,7 +316,11 @@ def _model(row: Mapping[str, Any]) -> Model:
 
 def _parse_model(row: Mapping[str, Any]) -> Model:
     parsed = {name: orjson.loads(row[name]) for name in ("body", "labels")}
-    return Model(**{**row, **parsed, "split": orjson.loads(row["split"] or "{}")})
+    rollouts = {
+        "rollout": parse_rollout(orjson.loads(row["rollout"])) if row["rollout"] else None,
+        "past_rollouts": tuple(map(parse_rollout, orjson.loads(row["past_rollouts"] or "[]"))),
+    }
+    return Model(**{**row, **parsed, **rollouts, "split": orjson.loads(row["split"] or "{}")})
 
 
 def _model_values(model: Model) -> dict[str, Any]:
@@ -322,6 +332,10 @@ def _model_values(model: Model) -> dict[str, Any]:
         "default_version": model.default_version,
         "previous_version": model.previous_version,
         "split": orjson.dumps(model.split).decode() if model.split else "",
+        "rollout": orjson.dumps(model.rollout.stored()).decode() if model.rollout else "",
+        "past_rollouts": (
+            orjson.dumps([past.stored() for past in model.past_rollouts]).decode() if model.past_rollouts else ""
+        ),
         "created_us": model.created_us,
         "generation": model.generation,
     }

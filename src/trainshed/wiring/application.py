@@ -12,10 +12,10 @@ import psutil
 from trainshed.attempts.attempt_reader import AttemptFolders
 from trainshed.config import Home, Settings, environment
 from trainshed.control.deployments.artifact_access import ArtifactAccessIssuer
-from trainshed.control.deployments.completion import DeploymentStores
 from trainshed.control.deployments.controller import DeploymentController, find_parity, runtime_in_use
 from trainshed.control.deployments.model_files import ModelFileStore
 from trainshed.control.deployments.provisioner import HostResources, ImageResolver, ProvisionerDeps, VersionProvisioner
+from trainshed.control.deployments.rollouts import RolloutController
 from trainshed.control.jobs.controller import JobController
 from trainshed.control.jobs.credentials import LocalCredentials, RemoteCredentials
 from trainshed.control.jobs.orphans import end_orphans
@@ -33,15 +33,12 @@ from trainshed.engines.local.sandbox import Sandbox
 from trainshed.engines.local.search_process import SearchProcess
 from trainshed.engines.local.tensorboards import LocalTensorBoardLauncher
 from trainshed.engines.local.warm import WarmProcesses
-from trainshed.gateway.gateway import PredictionGateway
-from trainshed.gateway.request_log import RequestLogWriter
 from trainshed.gateway.routes import Routes
 from trainshed.proxy.client_config import ServerEndpoints
 from trainshed.proxy.node_endpoint import NodeEndpoint
 from trainshed.runtimes.environments import Runtimes
 from trainshed.runtimes.uv import find_uv
 from trainshed.services.access.policies import Policies
-from trainshed.services.access.projects import Projects
 from trainshed.services.access.sessions import BrowserSessions
 from trainshed.services.access.tokens import Tokens
 from trainshed.services.artifacts import JobArtifacts, VersionArtifacts
@@ -62,9 +59,8 @@ from trainshed.services.logs.entries import LogEntries
 from trainshed.services.logs.pages import LogPages
 from trainshed.services.logs.writes import LogEntryWriter
 from trainshed.services.metrics import MetricSources, ServerMetrics
-from trainshed.services.models.models import Models
-from trainshed.services.models.replays import LoggedRequests, Replays
-from trainshed.services.models.versions import VersionChecks, Versions
+from trainshed.services.models.replays import Replays
+from trainshed.services.models.rollouts import Rollouts
 from trainshed.services.operations import Operations
 from trainshed.services.registry import Services
 from trainshed.services.runtimes import RuntimeService
@@ -91,6 +87,7 @@ from trainshed.wiring.jobs import (
 )
 from trainshed.wiring.public_data import build_public_data
 from trainshed.wiring.ray import RayIntegration
+from trainshed.wiring.serving import ServingPlane, build_models_and_versions, build_serving_plane
 from trainshed.wiring.tuning import Sweeper, TuningPlane, build_tuning_plane
 
 ORPHANS_END_TIMEOUT_S = 20.0  #: beyond the grace of their replicas
@@ -108,6 +105,7 @@ class Application:
     warm: WarmProcesses
     routes: Routes
     deployments: DeploymentController
+    rollouts: RolloutController
     hosts: HostEngine
     machine: MachineMetrics
     ray: RayIntegration
@@ -132,6 +130,7 @@ class Application:
         self.warm.begin()
         self.hosts.open(self.deployments.wake)
         self.deployments.start()
+        self.rollouts.start()
         self.control.start()
         self.tuning.start()
         for sweeper in self.sweepers:
@@ -151,6 +150,7 @@ class Application:
             for sweeper in self.sweepers:
                 sweeper.stop()
             self.control.stop()
+            self.rollouts.stop()
             self.deployments.stop()
             self.services.runtimes.close()
             self.warm.stop()
@@ -158,22 +158,13 @@ class Application:
             for sweeper in self.sweepers:
                 sweeper.join()
             self.control.join()
+            self.rollouts.join()
             self.deployments.join()
             self.hosts.close()
             self.ray.close()  # after `hosts.close`, which stops remote hosts through the bridge
             self.warm.close()
             self.searcher.close()
             self.services.audit.close()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ServingPlane:
-    """The parts that serve versions."""
-
-    routes: Routes
-    logged_requests: LoggedRequests
-    gateway: PredictionGateway
-    deployments: DeploymentController
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +210,7 @@ def build_application(
     hosts = HostEngineRouter({LOCAL_ENGINE: _local_hosts(core), RAY_ENGINE: ray.hosts})
     provisioner = _build_provisioner(core, hosts)
     job_plane = build_job_plane(core, provisioner, inject, builder, ray)
-    serving_plane = _build_serving_plane(core, provisioner)
+    serving_plane = build_serving_plane(core, provisioner)
     readers = _build_readers(core)
     tuning_plane = build_tuning_plane(core, job_plane.control, readers.progress)
     return Application(
@@ -231,6 +222,7 @@ def build_application(
         core.engine.warm,
         serving_plane.routes,
         serving_plane.deployments,
+        serving_plane.rollouts,
         hosts,
         core.machine,
         job_plane.ray,
@@ -253,24 +245,6 @@ def _local_hosts(core: Core) -> LocalHostEngine:
     )
 
 
-def _build_serving_plane(core: Core, provisioner: VersionProvisioner) -> _ServingPlane:
-    routes = Routes()
-    logged_requests = LoggedRequests(core.objects, owner=core.buckets.owner)
-    gateway = PredictionGateway(
-        routes, RequestLogWriter(logged_requests.write), timeout_s=core.settings.predict_timeout_s
-    )
-    deployments = DeploymentController(
-        DeploymentStores(models=core.models, operations=core.operations),
-        provisioner,
-        routes,
-        gateway,
-        sleep_after_s=core.settings.sleep_after_s,
-        drain_s=core.settings.predict_timeout_s,
-        check=core.database.check_fence,
-    )
-    return _ServingPlane(routes=routes, logged_requests=logged_requests, gateway=gateway, deployments=deployments)
-
-
 def _build_readers(core: Core) -> _Readers:
     mirrors = Mirrors(core.home.mirrors, core.backend)
     mirrors.clear()
@@ -280,7 +254,7 @@ def _build_readers(core: Core) -> _Readers:
 def _build_services(
     core: Core,
     job_plane: JobPlane,
-    serving_plane: _ServingPlane,
+    serving_plane: ServingPlane,
     tuning_plane: TuningPlane,
     readers: _Readers,
     tokens: Tokens,
@@ -295,7 +269,7 @@ def _build_services(
     )
     progress, projects, audit = readers.progress, access_wiring.build_projects(core), access_wiring.build_audit(core)
     policies = PolicyStore(core.database)
-    models, versions = _models_and_versions(core, uri_checker, projects, job_plane, serving_plane)
+    models, versions = build_models_and_versions(core, uri_checker, projects, job_plane, serving_plane)
     reports = JobReports(attempts=AttemptFolders(core.home.jobs), progress=progress, failures=Failures(core.home))
     return Services(
         tokens=tokens,
@@ -320,6 +294,7 @@ def _build_services(
         version_files=VersionArtifacts(core.models, core.home),
         models=models,
         versions=versions,
+        rollouts=Rollouts(core.models, deployments, serving_plane.rollouts),
         policies=Policies(policies, JOBS, core.jobs.get),
         model_policies=Policies(policies, MODELS, core.models.get),
         operations=Operations(core.operations, wake=deployments.wake),
@@ -409,7 +384,7 @@ def _jobs(core: Core, uri_checker: UriChecker, control: JobController, reports: 
     return Jobs(core.jobs, control, checks, reports, tuning)
 
 
-def _overview(core: Core, control: JobController, serving_plane: _ServingPlane, reports: JobReports) -> Overview:
+def _overview(core: Core, control: JobController, serving_plane: ServingPlane, reports: JobReports) -> Overview:
     stores = OverviewStores(jobs=core.jobs, job_search=JobSearchStore(core.database), models=core.models)
     live = LiveState(
         machine=core.machine,
@@ -420,7 +395,7 @@ def _overview(core: Core, control: JobController, serving_plane: _ServingPlane, 
     return Overview(stores, live, reports)
 
 
-def _metrics(core: Core, serving_plane: _ServingPlane, info: ServerInfo) -> ServerMetrics:
+def _metrics(core: Core, serving_plane: ServingPlane, info: ServerInfo) -> ServerMetrics:
     sources = MetricSources(
         version=info.version,
         gateway=serving_plane.gateway,
@@ -432,19 +407,3 @@ def _metrics(core: Core, serving_plane: _ServingPlane, info: ServerInfo) -> Serv
         machine=core.machine,
     )
     return ServerMetrics(sources)
-
-
-def _models_and_versions(
-    core: Core, uri_checker: UriChecker, projects: Projects, job_plane: JobPlane, serving_plane: _ServingPlane
-) -> tuple[Models, Versions]:
-    deployments, metrics = serving_plane.deployments, serving_plane.gateway.metrics
-    checks = VersionChecks(
-        runtimes=core.runtimes,
-        placement=job_plane.registry,
-        uri_checker=uri_checker,
-        registries=ImageRegistries.parse(core.settings.image_registries),
-        quotas=access_wiring.build_quotas(core),
-        secrets=core.secrets,
-    )
-    versions = Versions(core.models, deployments, metrics, projects, checks)
-    return Models(core.models, deployments, metrics, projects), versions

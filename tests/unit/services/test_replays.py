@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from trainshed.services.models.replays import LoggedRequest, difference, same
+from trainshed.domain.models.answer_difference import same
+from trainshed.services.models.replays import LoggedRequest, difference
 
 
 @pytest.mark.parametrize(

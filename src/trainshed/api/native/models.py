@@ -1,4 +1,4 @@
-"""Models beyond Google's API: details, splits, rollbacks, sample requests and replays of logged requests."""
+"""Models beyond Google's API: details, splits, rollbacks, rollouts, sample requests and replays of logged requests."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from trainshed.api.http.responses import json_response
 from trainshed.api.http.routing import ProjectScope, Route, RouteSchema
 from trainshed.api.http.slow_work import REPLAYS, slow_work
 from trainshed.api.schemas import models as shapes
+from trainshed.api.schemas import rollouts as rollout_shapes
 from trainshed.domain.iam import Access
 
 
@@ -45,6 +46,29 @@ async def replay(request: Request) -> Response:
     return json_response(await slow_work(request, REPLAYS).run(request, run))
 
 
+async def create_rollout(request: Request) -> Response:
+    wanted = await body(request)
+    return json_response(await run_in_threadpool(services(request).rollouts.create, *_model(request), wanted))
+
+
+async def list_rollouts(request: Request) -> Response:
+    return json_response(await run_in_threadpool(services(request).rollouts.list, *_model(request)))
+
+
+async def get_rollout(request: Request) -> Response:
+    return json_response(await run_in_threadpool(services(request).rollouts.get, *_rollout(request)))
+
+
+async def stop_rollout(request: Request) -> Response:
+    await body(request)
+    return json_response(await run_in_threadpool(services(request).rollouts.stop, *_rollout(request)))
+
+
+async def promote_rollout(request: Request) -> Response:
+    await body(request)
+    return json_response(await run_in_threadpool(services(request).rollouts.promote, *_rollout(request)))
+
+
 def _model(request: Request) -> tuple[str, str]:
     """Return the project and the model of a request."""
     return project(request), request.path_params["model"]
@@ -55,8 +79,15 @@ def _version(request: Request) -> tuple[str, str, str]:
     return *_model(request), request.path_params["version"]
 
 
+def _rollout(request: Request) -> tuple[str, str, str]:
+    """Return the project, the model and the rollout of a request."""
+    return *_model(request), request.path_params["rollout"]
+
+
 _MODEL = "/trainshed/v1/projects/{project}/models/{model}"
 _VERSION = f"{_MODEL}/versions/{{version}}"
+_ROLLOUTS = f"{_MODEL}/rollouts"
+_ROLLOUT = f"{_ROLLOUTS}/{{rollout}}"
 
 ROUTES = (
     Route(
@@ -133,6 +164,65 @@ ROUTES = (
             body=shapes.ReplayRequestBody,
             response=shapes.ReplayBody,
             errors=(HTTPStatus.TOO_MANY_REQUESTS,),
+        ),
+    ),
+    Route(
+        method="POST",
+        path=_ROLLOUTS,
+        access=Access.WRITE,
+        scope=ProjectScope.PATH,
+        handler=create_rollout,
+        schema=RouteSchema(
+            name="rollouts.create",
+            summary="Roll a version out by stages, and back if a condition says so",
+            body=rollout_shapes.RolloutRequestBody,
+            response=rollout_shapes.RolloutBody,
+        ),
+    ),
+    Route(
+        method="GET",
+        path=_ROLLOUTS,
+        access=Access.READ,
+        scope=ProjectScope.PATH,
+        handler=list_rollouts,
+        schema=RouteSchema(
+            name="rollouts.list", summary="List the rollouts of a model", response=rollout_shapes.RolloutListBody
+        ),
+    ),
+    Route(
+        method="GET",
+        path=_ROLLOUT,
+        access=Access.READ,
+        scope=ProjectScope.PATH,
+        handler=get_rollout,
+        schema=RouteSchema(
+            name="rollouts.get", summary="Get a rollout with what it has measured", response=rollout_shapes.RolloutBody
+        ),
+    ),
+    Route(
+        method="POST",
+        path=f"{_ROLLOUT}:stop",
+        access=Access.WRITE,
+        scope=ProjectScope.PATH,
+        handler=stop_rollout,
+        schema=RouteSchema(
+            name="rollouts.stop",
+            summary="Stop a rollout: all requests go to the version of before",
+            description="The next request is routed by it.",
+            response=rollout_shapes.RolloutBody,
+        ),
+    ),
+    Route(
+        method="POST",
+        path=f"{_ROLLOUT}:promote",
+        access=Access.WRITE,
+        scope=ProjectScope.PATH,
+        handler=promote_rollout,
+        schema=RouteSchema(
+            name="rollouts.promote",
+            summary="Make the version of a rollout the default now",
+            description="The next request is routed by it.",
+            response=rollout_shapes.RolloutBody,
         ),
     ),
 )

@@ -37,6 +37,7 @@ _PATH_PARAMETERS = {
     "study": ("The id of the study.", "first"),
     "model": ("The name of the model.", "digits"),
     "version": ("The name of the version.", "v1"),
+    "rollout": ("The id of the rollout.", "1"),
     "runtime": ("The name of the runtime.", "2.21"),
     "secret": ("The name of the secret.", "wandb-api-key"),
     "user": ("The name of the user.", "ada"),

@@ -32,6 +32,7 @@ _TITLES = {
     "studies": "Studies",
     "models": "Models",
     "versions": "Versions",
+    "rollouts": "Rollouts",
     "artifacts": "Artifacts for other machines",
 }
 _HEAD = """\

@@ -372,6 +372,12 @@ declare namespace Api {
 
   type Measure = number | "NaN" | "Infinity" | "-Infinity";
 
+  /** Both versions of a rollout in its present stage. */
+  interface Measured {
+    version: StageMeasurement;
+    baseline: StageMeasurement;
+  }
+
   /** One value of the metric of a trial. */
   interface Measurement {
     time: string;
@@ -672,6 +678,54 @@ declare namespace Api {
 
   type Role = "artifact-reader" | "job" | "viewer" | "editor" | "owner";
 
+  /** A rollout of a model. */
+  interface Rollout {
+    id: string;
+    version: string;
+    baseline: string;
+    state: "RUNNING" | "PROMOTED" | "ROLLED_BACK" | "STOPPED";
+    stages: RolloutStage[];
+    stage: number;
+    stageTime: string;
+    abortIf: string[];
+    minRequests: number;
+    createTime: string;
+    endTime: string | null;
+    reason: string;
+    events: RolloutEvent[];
+    waitsFor: string;
+    measured: Measured | null;
+  }
+
+  /** Something that a rollout did, and why. */
+  interface RolloutEvent {
+    time: string;
+    message: string;
+  }
+
+  /** The rollouts of a model, newest first: the one that is running, and the last 20 that have ended. */
+  interface RolloutList {
+    rollouts: Rollout[];
+  }
+
+  /** A version, and how it is rolled out. */
+  interface RolloutRequest {
+    version: string;
+    shadowSeconds?: number;
+    shadowPercent?: number;
+    steps?: number[];
+    stepSeconds?: number;
+    abortIf?: string[];
+    minRequests?: number;
+  }
+
+  /** One part of a rollout. */
+  interface RolloutStage {
+    kind: "SHADOW" | "SPLIT";
+    percent: number;
+    seconds: number;
+  }
+
   /** What a rotation of the key has done. */
   interface Rotation {
     secrets: number;
@@ -885,6 +939,17 @@ declare namespace Api {
   /** How requests that name no version are spread. */
   interface SplitRequest {
     weights?: Record<string, number>;
+  }
+
+  /** Requests to one version in the present stage. Latencies are 0 without any. */
+  interface StageMeasurement {
+    requests: number;
+    errors: number;
+    compared: number;
+    changed: number;
+    p50Ms: number;
+    p95Ms: number;
+    p99Ms: number;
   }
 
   /** What a search is to do now. */

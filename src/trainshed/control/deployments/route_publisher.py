@@ -12,7 +12,7 @@ from trainshed.domain.models.hosting import ServingState
 from trainshed.domain.models.model import Model
 from trainshed.domain.models.version import Version, VersionState
 from trainshed.errors import NotFoundError
-from trainshed.gateway.routes import HostAddress, ModelRoute, RequestLogTarget, Routes, VersionRoute
+from trainshed.gateway.routes import HostAddress, ModelRoute, RequestLogTarget, Routes, Shadow, VersionRoute
 from trainshed.store.models import ModelStore
 
 
@@ -99,7 +99,16 @@ class RoutePublisher:
             hosts=hosts,
             access_log=model.access_log,
             log=_request_log(version),
+            shadow=_shadow(model, version),
         )
+
+
+def _shadow(model: Model, version: Version) -> Shadow | None:
+    """The shadow of a version: the new version of a rollout, while that gets shadow traffic of this one."""
+    rollout = model.rollout
+    if rollout is None or not rollout.current.shadow or rollout.baseline != version.id:
+        return None
+    return Shadow(version=rollout.version, share=rollout.current.percent / 100)
 
 
 def _request_log(version: Version) -> RequestLogTarget | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainshed.domain import json_fields as f
 from trainshed.domain import names
+from trainshed.domain.models.rollout import MAX_KEPT, Rollout, RolloutPlan, RolloutState
 from trainshed.domain.models.version import Version, VersionState, version_body
 from trainshed.domain.patches import etag
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
@@ -30,6 +31,8 @@ class Model:
     default_version: str = ""  #: empty: no version has been READY yet
     previous_version: str = ""  #: the default before this one; the target of `rolled_back`
     split: Mapping[str, int] = field(default_factory=dict)  #: percentages by version; empty: the default gets all
+    rollout: Rollout | None = None  #: the one that is running
+    past_rollouts: tuple[Rollout, ...] = ()  #: those that have ended, newest first
     created_us: int
     generation: int = 1  #: incremented by each write; the etag encodes it
     order_us: int = field(default=0, compare=False)  #: position in the order of creation; assigned by the store
@@ -53,7 +56,11 @@ class Model:
         )
 
     def with_default(self, version: Version) -> Model:
-        """Make `version` the default and end a split. Raises `FailedPreconditionError` unless it is READY."""
+        """Make `version` the default and end a split.
+
+        Raises `FailedPreconditionError` unless it is READY, and if a rollout is running.
+        """
+        self._check_no_rollout()
         _check_serving(version)
         previous = self.previous_version if self.default_version in ("", version.id) else self.default_version
         return replace(self, default_version=version.id, previous_version=previous, split={})
@@ -61,8 +68,10 @@ class Model:
     def with_split(self, weights: Mapping[str, int], versions: Iterable[Version]) -> Model:
         """Split requests that name no version by these percentages. Without weights, the split ends.
 
-        Raises `NotFoundError` if a version does not exist, and `FailedPreconditionError` if one is not READY.
+        Raises `NotFoundError` if a version does not exist, and `FailedPreconditionError` if one is not READY, or if a
+        rollout is running.
         """
+        self._check_no_rollout()
         by_id = {version.id: version for version in versions}
         for name in weights:
             if name not in by_id:
@@ -70,11 +79,13 @@ class Model:
             _check_serving(by_id[name])
         return replace(self, split=dict(weights))
 
-    def rolled_back(self, versions: Iterable[Version]) -> Model:
-        """End a split. Without a split, restore the previous default.
+    def rolled_back(self, versions: Iterable[Version], *, now_us: int) -> Model:
+        """Stop a rollout, or end a split. Without either, restore the previous default.
 
         Raises `FailedPreconditionError` if there is none.
         """
+        if self.rollout is not None:
+            return self.with_rollout_ended(RolloutState.STOPPED, "Stopped by a rollback of the model.", now_us=now_us)
         if self.split:
             return replace(self, split={})
         previous = [version for version in versions if version.id == self.previous_version]
@@ -84,6 +95,58 @@ class Model:
                 f"there. Choose a version with `trainshed versions set-default VERSION --model {self.id}`."
             )
         return self.with_default(previous[0])
+
+    def with_rollout(self, version_id: str, plan: RolloutPlan, versions: Iterable[Version], *, now_us: int) -> Model:
+        """Start a rollout of a version. Raises `NotFoundError` if it does not exist.
+
+        Raises `FailedPreconditionError` if it or the default is not READY, or if there is a rollout or a split already.
+        """
+        self._check_no_rollout()
+        by_id = {version.id: version for version in versions}
+        for name in (version_id, self.default_version):
+            if name and name not in by_id:
+                raise version_not_found(self.project, self.id, name)
+        _check_serving(by_id[version_id])
+        if not self.default_version:
+            raise FailedPreconditionError(f"Model {self.id} has no default version to compare with.")
+        if version_id == self.default_version:
+            raise FailedPreconditionError(f"Version {version_id} is the default version of model {self.id} already.")
+        _check_serving(by_id[self.default_version])
+        if self.split:
+            raise FailedPreconditionError(
+                f"The requests for model {self.id} are split. End the split first, with `trainshed models split "
+                f"{self.id} --end`."
+            )
+        rollout = Rollout(
+            number=max((past.number for past in self.past_rollouts), default=0) + 1,
+            version=version_id,
+            baseline=self.default_version,
+            plan=plan,
+            stage_us=now_us,
+            created_us=now_us,
+        )
+        return self.with_rollout_at(rollout.told(f"Started with {rollout.current}.", now_us=now_us))
+
+    def with_rollout_at(self, rollout: Rollout) -> Model:
+        """This model with its rollout as it is now, and the split of its stage."""
+        return replace(self, rollout=rollout, split=rollout.split)
+
+    def with_rollout_ended(self, state: RolloutState, reason: str, *, now_us: int) -> Model:
+        """End the rollout that is running. Its baseline gets all requests."""
+        assert self.rollout is not None
+        ended = self.rollout.ended(state, reason, now_us=now_us)
+        return replace(self, rollout=None, past_rollouts=(ended, *self.past_rollouts)[:MAX_KEPT], split={})
+
+    def with_rollout_promoted(self, version: Version, reason: str, *, now_us: int) -> Model:
+        """End the rollout that is running: its version becomes the default."""
+        return self.with_rollout_ended(RolloutState.PROMOTED, reason, now_us=now_us).with_default(version)
+
+    def _check_no_rollout(self) -> None:
+        if self.rollout is not None:
+            raise FailedPreconditionError(
+                f"Version {self.rollout.version} of model {self.id} is being rolled out. Wait for the end, or stop it "
+                f"with `trainshed versions rollout {self.rollout.version} --model {self.id} --stop`."
+            )
 
     def with_ready_version(self, version: Version) -> Model:
         """Make the first READY version the default. Later versions change nothing."""
@@ -102,6 +165,8 @@ class Model:
             raise FailedPreconditionError(f"Version {version.id} is being updated. Try again when that is done.")
         if version.state is VersionState.DELETING:
             raise FailedPreconditionError(f"Version {version.id} is being deleted already.")
+        if self.rollout is not None and version.id in (self.rollout.version, self.rollout.baseline):
+            self._check_no_rollout()
         if version.id in self.split:
             raise FailedPreconditionError(
                 f"Version {version.id} gets {self.split[version.id]} % of the requests to model {self.id}. End the "

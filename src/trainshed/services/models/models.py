@@ -125,8 +125,9 @@ class Models:
         return self._change_routing(project, model_id, lambda model, versions: model.with_split(weights, versions))
 
     def rollback(self, project: str, model_id: str) -> dict[str, Any]:
-        """End a split, or restore the previous default version. Returns `details`."""
-        return self._change_routing(project, model_id, lambda model, versions: model.rolled_back(versions))
+        """Stop a rollout, or end a split, or restore the previous default version. Returns `details`."""
+        now = self._clock()
+        return self._change_routing(project, model_id, lambda model, versions: model.rolled_back(versions, now_us=now))
 
     def details(self, project: str, model_id: str) -> dict[str, Any]:
         """Return the model with what the API has no field for: split, previous version, notes, traffic."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from trainshed.domain.models.answer_difference import json_value, outputs, same
 from trainshed.domain.objects import ListQuery, ObjectDraft, ObjectMetadata
 from trainshed.domain.work_budget import WorkBudget
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
@@ -22,8 +23,6 @@ from trainshed.services.storage.objects import PIECE, Objects, ObjectSource
 MAX_REPLAYED = 10_000  #: requests per replay
 MAX_EXAMPLES = 10
 MAX_OBJECT_BYTES = 128 << 20  #: of logged requests; the gateway writes smaller objects, so a larger one is not its
-RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE = 1e-3, 1e-5  #: tolerances within which floats count as equal
-
 
 _KINDS = {protocol: kind for kind, protocol in LOGGED_PROTOCOLS.items()}
 
@@ -192,42 +191,18 @@ def difference(request: LoggedRequest, response: str) -> dict[str, Any] | None:
         return None
     instances = _list(request.request, "instances")
     before, after = _list(request.answer, "predictions"), _list(response, "predictions")
-    if instances is None and same(_outputs(_value(request.answer)), _outputs(_value(response))):
+    if instances is None and same(outputs(json_value(request.answer)), outputs(json_value(response))):
         return None  # a request of another protocol, whose responses are compared as a whole
     if before is None or after is None or instances is None or len(before) != len(after):
-        return {"instance": instances, "before": _value(request.answer), "after": _value(response)}
+        return {"instance": instances, "before": json_value(request.answer), "after": json_value(response)}
     for index, (old, new) in enumerate(zip(before, after, strict=True)):
         if not same(old, new):
             return {"instance": instances[index] if index < len(instances) else None, "before": old, "after": new}
     return None
 
 
-def same(old: Any, new: Any) -> bool:
-    if isinstance(old, dict) and isinstance(new, dict):
-        return old.keys() == new.keys() and all(same(old[key], new[key]) for key in old)
-    if isinstance(old, list) and isinstance(new, list):
-        return len(old) == len(new) and all(map(same, old, new))
-    if isinstance(old, float) and isinstance(new, float):
-        both_nan = math.isnan(old) and math.isnan(new)
-        return both_nan or math.isclose(old, new, rel_tol=RELATIVE_TOLERANCE, abs_tol=ABSOLUTE_TOLERANCE)
-    return type(old) is type(new) and bool(old == new)
-
-
-def _outputs(response: Any) -> Any:
-    """The outputs of a response by another protocol, which may name the version too."""
-    return response.get("outputs", response) if isinstance(response, dict) else response
-
-
-def _value(text: str) -> Any:
-    """Parse JSON. Other text is returned unchanged."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
 def _list(text: str, field: str) -> list[Any] | None:
-    value = _value(text)
+    value = json_value(text)
     items = value.get(field) if isinstance(value, dict) else None
     return items if isinstance(items, list) else None
 

@@ -1,6 +1,8 @@
 -- insert_model
-insert into models (project, id, body, labels, default_version, previous_version, split, created_us, generation, order_us)
-values (:project, :id, :body, :labels, :default_version, :previous_version, :split, :created_us, 1,
+insert into models (project, id, body, labels, default_version, previous_version, split, rollout, past_rollouts,
+                    created_us, generation, order_us)
+values (:project, :id, :body, :labels, :default_version, :previous_version, :split, :rollout, :past_rollouts,
+        :created_us, 1,
         (select case when max(order_us) > cast(:created_us as bigint) then max(order_us) + 1
                      else cast(:created_us as bigint) end from models));
 
@@ -13,7 +15,7 @@ select id from models where project = :project and id = :id for update;
 -- update_model
 update models
    set body = :body, labels = :labels, default_version = :default_version, previous_version = :previous_version,
-       split = :split, generation = generation + 1
+       split = :split, rollout = :rollout, past_rollouts = :past_rollouts, generation = generation + 1
  where project = :project and id = :id and generation = :generation;
 
 -- delete_model
@@ -59,6 +61,9 @@ select * from versions
 
 -- every_model
 select * from models order by project, id;
+
+-- models_rolling_out
+select * from models where rollout <> '' order by project, id;
 
 -- versions_to_serve
 select * from versions where state <> 'FAILED' order by order_us, project, model, id;

@@ -245,6 +245,37 @@ def version_scenario(world: World, name: str) -> Scenario:
     eventually(lambda: hosts.exists() or files.exists(), False.__eq__)
 
 
+def rollout_scenario(world: World, name: str) -> Scenario:
+    """A rollout ends with the first request to its version. What its row says is how requests are routed."""
+    deployer = world.deployer
+    for version in ("old", "new"):
+        world.finish(
+            world.call(
+                "POST",
+                f"{deployer.path}/versions",
+                {"name": f"{name}_{version}", "deploymentUri": world.version["deploymentUri"], **world.routine},
+            )
+        )
+    assert acknowledged(world.call("POST", f"{deployer.path}/versions/{name}_old:setDefault", {}))
+    plan = {"version": f"{name}_new", "steps": [100], "stepSeconds": 0, "minRequests": 1}
+    rollouts = f"/trainshed{deployer.path}/rollouts"
+    started = world.try_call("POST", rollouts, plan)
+    world.try_call("POST", f"{deployer.path}:predict", {"instances": [1]})
+    yield
+    if not acknowledged(started):
+        assert acknowledged(world.call("POST", rollouts, plan))
+    eventually(
+        lambda: (
+            world.call("POST", f"{deployer.path}:predict", {"instances": [1]}).status == 200
+            and world.call("GET", rollouts).json["rollouts"][0]["state"] == "PROMOTED"
+        )
+    )
+    default = world.call("GET", deployer.path).json["defaultVersion"]["name"].rpartition("/")[2]
+    assert default == f"{name}_new"
+    for version in ("old", "new"):
+        world.finish(world.call("DELETE", f"{deployer.path}/versions/{name}_{version}"))
+
+
 def check_version(world: World, name: str) -> None:
     """A version is READY and answers, or has failed with a reason if something failed. Then it is deleted."""
     deployer = world.deployer
@@ -341,6 +372,7 @@ OF_VERSIONS = {
     "version.delete.folder_removed",
     "version.delete.files_removed",
     "version.delete.row_removed",
+    "rollout.stage.written",
 }
 
 #: All points that a server or its supervisors pass, with the scenario and the pass that acts.
@@ -348,6 +380,7 @@ SCENARIOS: dict[str, tuple[Callable[[World, str], Scenario], int]] = {
     **IN_THE_SERVER,
     **{point: (supervisor_scenario, at) for point, at in IN_THE_SUPERVISOR.items()},
     **dict.fromkeys(sorted(OF_VERSIONS), (version_scenario, 1)),
+    "rollout.stage.written": (rollout_scenario, 1),
 }
 
 
