@@ -72,6 +72,7 @@ bench: $(ENV_DEV)
 	$(BIN)/python bench/serving.py
 	$(BIN)/python bench/serving_models.py
 	$(BIN)/python bench/protocols.py
+	$(BIN)/python bench/rollout.py
 	$(BIN)/python bench/batch.py
 	$(BIN)/python bench/console.py
 	$(BIN)/python bench/tuning.py

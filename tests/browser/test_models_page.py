@@ -106,6 +106,30 @@ def test_default_split_and_roll_back(scored: Deployer, open_console: Open) -> No
     expect(page.get_by_test_id("version-v1").get_by_test_id("default")).to_be_visible()
 
 
+def test_a_rollout_is_watched_stopped_and_promoted(scored: Deployer, open_console: Open) -> None:
+    rollouts = f"/trainshed{scored.path}/rollouts"
+    default = scored.server.call("GET", scored.path)["defaultVersion"]["name"].rpartition("/")[2]
+    other = {"v1": "v2", "v2": "v1"}[default]
+    plan = {"version": other, "shadowSeconds": 600, "steps": [50, 100], "abortIf": ["changed>1%"], "minRequests": 3}
+    page = open_console(PROJECT, "/models/scored")
+    scored.server.call("POST", rollouts, plan)
+    card = page.get_by_test_id("rollout-running")
+    expect(card.get_by_role("status")).to_contain_text("0 of 3 requests")
+    expect(card).to_contain_text("Rolled back if changed>1%")
+    for _ in range(3):
+        scored.predict("", [1.0])
+    expect(card).to_contain_text("0 of 3")  # changed answers of those that were compared
+    page.get_by_test_id("rollout-stop").click()
+    expect(page.get_by_test_id("rollouts")).to_contain_text("stopped")
+
+    scored.server.call("POST", rollouts, plan)
+    page.get_by_test_id("rollout-promote").click()
+    page.get_by_test_id("confirm-yes").click()
+    expect(page.get_by_test_id("rollouts")).to_contain_text(f"{other} became the default")
+    expect(page.get_by_test_id(f"version-{other}").get_by_test_id("default")).to_be_visible()
+    scored.server.call("POST", f"/trainshed{scored.path}:rollback", {})
+
+
 def test_a_version_that_can_not_be_loaded_says_why_and_is_deleted(scored: Deployer, open_console: Open) -> None:
     uri = scored.upload("broken/model.joblib", b"no model").rpartition("/")[0]
     page = open_console(PROJECT, "/models/scored")

@@ -107,6 +107,61 @@ def test_traffic_is_split_by_weight_and_told(digits: Deployer) -> None:
     assert traffic["v2"]["p99Ms"] >= traffic["v2"]["p50Ms"] > 0
 
 
+BAD = {
+    "slow": "__import__('time').sleep(0.2); return ['v1'] * len(instances)",
+    "failing": "raise ValueError('no')",
+    "crashing": "os.kill(os.getpid(), signal.SIGKILL)",
+    "wrong": "return ['wrong'] * len(instances)",
+}
+
+
+def roll_out(deployer: Deployer, version: str, **plan: Any) -> dict[str, Any]:
+    """Start a rollout under load, and wait for its end. Nobody gets an error or a wrong answer after that."""
+    path = f"/trainshed{deployer.path}/rollouts"
+    with Load(deployer).going() as load:
+        load.wait_for_more()
+        started = deployer.server.call("POST", path, {"version": version, "minRequests": 20, "stepSeconds": 0, **plan})
+        ended: dict[str, Any] = eventually(
+            lambda: deployer.server.call("GET", f"{path}/{started['id']}"), lambda body: body["state"] != "RUNNING"
+        )
+        load.wait_for_more(THREADS)  # those that were under way
+        bad_before = {said: count for said, count in load.answers.items() if said != (200, "v1")}
+        load.wait_for_more(100)
+    if ended["state"] == "ROLLED_BACK":
+        assert {said: count for said, count in load.answers.items() if said != (200, "v1")} == bad_before
+    return {**ended, "bad": sum(bad_before.values())}
+
+
+LIMITS = ["error_rate>1%", "p50>3x", "changed>5%"]
+
+
+@pytest.mark.fault("F51")
+@pytest.mark.parametrize(
+    "name",
+    # what remains is in bench/rollout.py and, with counts that a test gives, in tests/unit/domain/test_rollout.py
+    ["wrong", *(pytest.param(name, marks=pytest.mark.soak) for name in ("slow", "failing", "crashing"))],
+)
+def test_a_bad_version_is_rolled_back_under_load(digits: Deployer, name: str) -> None:
+    make_default(digits, "v1")
+    digits.deploy_routine(name, answer=BAD[name])
+    in_shadow = roll_out(digits, name, shadowSeconds=600, abortIf=LIMITS)
+    assert (in_shadow["state"], in_shadow["stage"], in_shadow["bad"]) == ("ROLLED_BACK", 0, 0), in_shadow
+    if name != "wrong":  # which only shadow traffic can tell
+        in_steps = roll_out(digits, name, steps=[10, 50, 100], abortIf=LIMITS[:2])
+        assert (in_steps["state"], in_steps["stage"]) == ("ROLLED_BACK", 0), in_steps
+        assert in_steps["bad"] <= 20
+
+
+def test_a_good_version_is_promoted_under_load(digits: Deployer) -> None:
+    make_default(digits, "v1")
+    digits.deploy_routine("good", answer=SAYS.format(word="v1"))
+    plan = {"shadowSeconds": 0.1, "steps": [20, 100], "abortIf": ["error_rate>1%", "changed>1%"]}
+    ended = roll_out(digits, "good", **plan)
+    assert (ended["state"], len(ended["events"]), ended["bad"]) == ("PROMOTED", 4, 0), ended
+    own(digits, ":rollback", {})
+    assert digits.predict("", 1) == ["v1"]
+
+
 def test_a_replay_shows_what_another_version_says(framework_server: RunningServer, tmp_path: Path) -> None:
     server = framework_server
     model = Deployer(server, "replays", tmp_path, model="sums")

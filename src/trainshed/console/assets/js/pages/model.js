@@ -10,6 +10,7 @@ import { button, codeBlock, labelTags, link, loading, tabs } from "../parts.js";
 import { lastPart, path } from "../paths.js";
 import { calls } from "./models/calls.js";
 import { createVersion, deleteModel, rollBack, splitTraffic } from "./models/changes.js";
+import { rolloutsCard } from "./models/rollouts.js";
 import { totals, trafficSeries } from "./models/traffic.js";
 import { versionsList } from "./models/versions.js";
 
@@ -18,7 +19,7 @@ const PAGE = 30;
 /** @typedef {import("../routes.js").Context} Context */
 /** @typedef {{project: string, model: string, refresh: () => Promise<void>}} Here */
 /** @typedef {Api.VersionDetails & {id: string}} VersionFound */
-/** @typedef {Api.ModelDetails & {versions: VersionFound[], more: boolean}} Found */
+/** @typedef {Api.ModelDetails & {versions: VersionFound[], rollouts: Api.Rollout[], more: boolean}} Found */
 
 /** @param {Context} ctx @returns {HTMLElement} */
 export default function page(ctx) {
@@ -57,13 +58,15 @@ export default function page(ctx) {
 
 /** @param {string} project @param {string} model @param {string} pageToken @returns {Promise<Found>} */
 async function allOf(project, model, pageToken) {
-  /** @type {[Api.ModelDetails, Api.Versions]} */
-  const [details, answer] = await Promise.all([
+  /** @type {[Api.ModelDetails, Api.Versions, Api.RolloutList]} */
+  const [details, answer, { rollouts }] = await Promise.all([
     get(path`/trainshed/v1/projects/${project}/models/${model}`),
     get(path`/v1/projects/${project}/models/${model}/versions`, { pageSize: PAGE, pageToken }),
+    get(path`/trainshed/v1/projects/${project}/models/${model}/rollouts`),
   ]);
   const versions = await Promise.all((answer.versions ?? []).map(detailsOf));
-  return { ...details, versions: versions.filter((each) => each !== null), more: Boolean(answer.nextPageToken) };
+  const known = versions.filter((each) => each !== null);
+  return { ...details, versions: known, rollouts, more: Boolean(answer.nextPageToken) };
 }
 
 /**
@@ -118,10 +121,12 @@ function view(ctx, here, first) {
   };
   const table = versionsList(here);
   const lines = h("section", { class: "card", "aria-label": "Call it" });
+  const rollouts = h("div", null);
   const element = h(
     "div",
     { class: "stack" },
     about,
+    rollouts,
     table,
     h(
       "section",
@@ -147,6 +152,7 @@ function view(ctx, here, first) {
       found.notes.map((note) => h("p", { class: "muted" }, note)),
       splitBar(found),
     );
+    replace(rollouts, rolloutsCard(here, found.rollouts));
     table.update(found);
     const series = trafficSeries(found.traffic);
     charts.requests.update(series.requests);
