@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -136,6 +137,45 @@ def test_requests_are_split_as_told(shell: Shell, line: str) -> None:
     assert "add up to 90" in shell("models", "split", line, "v1=90", status=1)[1]
     assert "are not split" in shell("models", "split", line, "--end")[1]
     assert ask(shell, line) == 3.0
+
+
+@pytest.mark.timeout(900)
+def test_a_version_is_rolled_out_by_stages(shell: Shell, line: str) -> None:
+    shell("versions", "set-default", "v1", "--model", line)
+    of_line = ("--model", line)
+    plan = (*of_line, "--step-time", "0s", "--min-requests", "1", "--format", "json")
+    started = json.loads(shell("versions", "rollout", "v2", *plan, "--shadow", "10m", "--async")[0])
+    assert (started["state"], len(started["stages"]), started["stages"][0]["seconds"]) == ("RUNNING", 5, 600)
+    assert "is being rolled out" in shell("versions", "set-default", "v2", *of_line, status=1)[1]
+    stopped = json.loads(shell("versions", "rollout", "v2", *of_line, "--stop", "--format", "json")[0])
+    assert (stopped["state"], stopped["measured"]) == ("STOPPED", None)
+    assert "has ended: STOPPED" in shell("versions", "rollout", "v2", *of_line, "--promote", status=1)[1]
+    assert (
+        "must end with x or ms or s" in shell("versions", "rollout", "v2", *plan, "--abort-if", "p99>1%", status=1)[1]
+    )
+    assert "goes without" in shell("versions", "rollout", "v2", *of_line, "--show", "--steps", "100", status=2)[1]
+    assert "was never rolled out" in shell("versions", "rollout", "v1", *of_line, "--show", status=1)[1]
+
+    with ThreadPoolExecutor(1) as pool:
+        watching = pool.submit(shell, "versions", "rollout", "v2", *plan, "--steps", "50,100")
+        while not watching.done():
+            assert ask(shell, line) in (3, 6)
+        out, said = watching.result()
+    assert json.loads(out)["state"] == "PROMOTED"
+    assert "Started with 50 % of the requests." in said
+    assert "[1/2] 50 %: " in said
+    assert ask(shell, line) == 6
+    listed = shell("versions", "list-rollouts", *of_line)[0].splitlines()
+    assert [row.split()[:4] for row in listed[1:]] == [["2", "v2", "v1", "PROMOTED"], ["1", "v2", "v1", "STOPPED"]]
+
+    with ThreadPoolExecutor(1) as pool:  # a limit that every answer passes
+        never = ("--steps", "50", "--abort-if", "p50>0.000001ms")
+        watching = pool.submit(shell, "versions", "rollout", "v1", *plan, *never, status=1)
+        while not watching.done():
+            ask(shell, line)
+        out, said = watching.result()
+    assert json.loads(out)["state"] == "ROLLED_BACK"
+    assert "Version [v1] is not the default of model [line]: p50>0.000001ms: its p50 is" in said
 
 
 @pytest.mark.timeout(900)

@@ -10,6 +10,7 @@ import pytest
 import trainshed
 from trainshed.errors import (
     AlreadyExistsError,
+    CannotProceedError,
     DeadlineExceededError,
     FailedPreconditionError,
     InvalidArgumentError,
@@ -211,6 +212,16 @@ def _deploy_ask_and_delete(ty: Trainshed, exported: Path, capsys: pytest.Capture
         ("v2", "READY", True),
         ("v1", "READY", False),
     ]
+    model.set_default("v1")
+    rollout = model.rollout("v2", steps=[100], step_s=0, min_requests=1)
+    assert (rollout.state, [each.state for each in model.rollouts]) == ("RUNNING", ["RUNNING"])
+    assert rollout.stop().state == "STOPPED"
+    with pytest.raises(CannotProceedError, match="Stopped on request"):
+        rollout.wait()
+    rollout = model.rollout("v2", steps=[100], step_s=0, min_requests=1)
+    model.predict([[1.0, 2.0, 3.0]])
+    assert rollout.wait().state == "PROMOTED"
+    assert model.default == "v2"
     model.set_default("v1")
     assert model.default == "v1"
     assert "v2" in (model._repr_html_() or "")
