@@ -127,8 +127,10 @@ def main() -> None:
             deployer.deploy_routine("good", answer=GOOD)
             for name, answer in BAD.items():
                 deployer.deploy_routine(name, answer=answer)
-                in_shadow = {"shadowSeconds": 60, "abortIf": [*LIMITS, "changed>1%"]}
-                for plan in (in_shadow, *([{"abortIf": LIMITS}] if name != "wrong" else [])):
+                plans: list[dict[str, Any]] = [{"shadowSeconds": 60, "abortIf": [*LIMITS, "changed>1%"]}]
+                if name != "wrong":  # which shadow traffic alone can tell
+                    plans.append({"abortIf": LIMITS})
+                for plan in plans:
                     print(f"| {' | '.join(roll_out(deployer, name, plan))} |", flush=True)
         finally:
             server.kill()

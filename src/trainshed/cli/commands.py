@@ -51,7 +51,10 @@ VERSIONS: dict[str, tuple[Any, str]] = {
     "set-default": ("models.versions:set_default", "Make a version the one that answers requests for the model."),
     "update": ("models.versions:update", "Change a version."),
     "delete": ("models.versions:delete", "Delete a version."),
-    "rollout": ("models.version_rollouts:rollout", "Roll a version out by stages, and back if a condition says so."),
+    "rollout": (
+        "models.version_rollouts:rollout",
+        "Roll a version out by stages, and back by itself if a condition says so.",
+    ),
     "list-rollouts": ("models.version_rollouts:list_rollouts", "List the rollouts of a model."),
 }
 

@@ -22,12 +22,12 @@ from trainshed.errors import (
 )
 from trainshed.gateway.connection_pool import HostConnectionPool
 from trainshed.gateway.host_connection import Answer, Body, FutureSink, HostConnection, HostLostError, ResponseSink
-from trainshed.gateway.metrics import Totals, VersionMetrics
+from trainshed.gateway.metrics import VersionMetrics
 from trainshed.gateway.open_metrics import Histogram
 from trainshed.gateway.protocols.wire_forms import LOGGED_PROTOCOLS
 from trainshed.gateway.request_log import LoggedExchange, RequestLogWriter
 from trainshed.gateway.routes import ControlPlane, ModelRoute, PredictTarget, RequestLogTarget, Routes, VersionRoute
-from trainshed.gateway.shadow import ShadowTotals, ShadowTraffic
+from trainshed.gateway.shadow import ShadowTraffic
 from trainshed.serving.frames import FrameKind, pack_raw, unpack_infer, unpack_raw
 
 __all__ = [
@@ -111,7 +111,7 @@ class InFlightRequest:
             self._predictions.log(self._route, log, LoggedExchange(b"".join(self._body), body, seconds, kind))
         self._asker.answered(status, body)
         if self._route.shadow is not None and status == 200 and not self._target.version:
-            self._predictions.shadow(self._route, self._target.kind, self._body, body)
+            self._predictions.shadows.mirror(self._route, self._target.kind, self._body, body)
 
     def failed(self, exc: TrainshedError) -> None:
         if isinstance(exc, HostLostError) and self._repeats and self._losses < MAX_HOST_LOSSES and not self._abandoned:
@@ -168,7 +168,7 @@ class PredictionGateway:
         self._hosts = HostConnectionPool(timeout_s=timeout_s)
         self._timeout_s = timeout_s
         self._draw = draw
-        self.shadows = ShadowTraffic()
+        self.shadows = ShadowTraffic(routes, self._hosts, draw)
         self.loop_lag = Histogram(LAG_EDGES_S)  #: how late the sweep timer runs
         self._held_requests = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -181,7 +181,7 @@ class PredictionGateway:
     def begin(self, control_plane: ControlPlane) -> None:
         """Start serving on the running event loop."""
         self._loop = asyncio.get_running_loop()
-        self._control_plane = control_plane
+        self._control_plane = self.shadows.control_plane = control_plane
         self._changed = self._loop.create_future()
         self._schedule_sweep(self._loop)
         self._routes.listen(self._on_routes_changed)
@@ -354,17 +354,6 @@ class PredictionGateway:
         if self._draw() < log.share:
             self.logs.add(route, log, exchange)
 
-    def shadow(self, route: VersionRoute, kind: int, request: Body, answer: bytes) -> None:
-        """Send an answered request to the version that shadows this one, with the probability of its share."""
-        if (shadow := route.shadow) is None or kind not in LOGGED_PROTOCOLS or self._draw() >= shadow.share:
-            return
-        model = self._routes.models.get((route.project, route.model))
-        if model is None or (version := model.versions.get(shadow.version)) is None:
-            return
-        if version.state is ServingState.SLEEPING:
-            self._control_plane.activate(version.project, version.model, version.version)
-        self.shadows.send(version, self._hosts.least_loaded(version.hosts), kind, request, answer)
-
     def drained(self, keys: Collection[str], *, timeout_s: float) -> bool:
         """See `Traffic`. Returns True immediately if the gateway is not serving."""
         deadline = monotonic() + timeout_s
@@ -380,14 +369,6 @@ class PredictionGateway:
     def load(self, keys: Collection[str]) -> int:
         """See `Traffic`."""
         return self._hosts.load(keys)
-
-    def requests(self, project: str, model: str, version: str) -> Totals:
-        """Return a copy of the counts of a version's requests. Thread-safe."""
-        return self.metrics.totals_of((project, model, version))
-
-    def shadow_requests(self, project: str, model: str, version: str) -> ShadowTotals:
-        """Return a copy of the counts of a version's shadow requests. Thread-safe."""
-        return self.shadows.totals(project, model, version)
 
     def last_used_us(self, project: str, model: str, version: str) -> int:
         return self.metrics.last_used_us(project, model, version)

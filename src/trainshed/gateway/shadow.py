@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import monotonic
@@ -12,10 +12,12 @@ from time import monotonic
 from trainshed.domain.models.answer_difference import same_answers
 from trainshed.domain.models.hosting import ServingState
 from trainshed.errors import ResourceExhaustedError, TrainshedError
+from trainshed.gateway.connection_pool import HostConnectionPool
 from trainshed.gateway.host_connection import Body, HostConnection
-from trainshed.gateway.metrics import Totals, VersionName
+from trainshed.gateway.metrics import Totals, VersionMetrics, VersionName
 from trainshed.gateway.protocols.logged_forms import logged_text
-from trainshed.gateway.routes import VersionRoute
+from trainshed.gateway.protocols.wire_forms import LOGGED_PROTOCOLS
+from trainshed.gateway.routes import ControlPlane, Routes, VersionRoute
 
 LOG = logging.getLogger("trainshed.predict")
 
@@ -53,14 +55,30 @@ class ShadowTotals:
 class ShadowTraffic:
     """Sends and counts shadow requests. Event loop only, but for `totals`. One thread compares the answers."""
 
-    def __init__(self) -> None:
+    def __init__(self, routes: Routes, hosts: HostConnectionPool, draw: Callable[[], float]) -> None:
+        """`draw` returns random numbers in [0, 1), for the share of the requests."""
+        self.control_plane: ControlPlane | None = None  #: while the gateway serves
+        self._routes = routes
+        self._hosts = hosts
+        self._draw = draw
         self._counts: dict[VersionName, ShadowTotals] = {}
         self._in_flight = 0
         self._pending = threading.Semaphore(MAX_PENDING)
         self._lock = threading.Lock()
         self._comparer = ThreadPoolExecutor(1, thread_name_prefix="compare-answers")
 
-    def send(
+    def mirror(self, route: VersionRoute, kind: int, request: Body, answer: bytes) -> None:
+        """Send an answered request to the version that shadows this one, with the probability of its share."""
+        if (shadow := route.shadow) is None or kind not in LOGGED_PROTOCOLS or self._draw() >= shadow.share:
+            return
+        model = self._routes.models.get((route.project, route.model))
+        if model is None or (version := model.versions.get(shadow.version)) is None:
+            return
+        if version.state is ServingState.SLEEPING and self.control_plane is not None:
+            self.control_plane.activate(version.project, version.model, version.version)
+        self._send(version, self._hosts.least_loaded(version.hosts), kind, request, answer)
+
+    def _send(
         self, route: VersionRoute, connection: HostConnection | None, kind: int, request: Body, answer: bytes
     ) -> None:
         """Send a request that another version has answered. Fails never: what goes wrong is counted."""
@@ -115,6 +133,22 @@ class ShadowTraffic:
         with self._lock:  # the event loop and the thread that compares
             totals.compared += 1
             totals.changed += changed
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficCounts:
+    """Counts of requests to versions, as a rollout reads them. Thread-safe."""
+
+    metrics: VersionMetrics
+    shadows: ShadowTraffic
+
+    def requests(self, project: str, model: str, version: str) -> Totals:
+        """Return a copy of the counts of a version's own requests."""
+        return self.metrics.totals_of((project, model, version))
+
+    def shadow_requests(self, project: str, model: str, version: str) -> ShadowTotals:
+        """Return a copy of the counts of its shadow requests."""
+        return self.shadows.totals(project, model, version)
 
 
 class _ShadowRequest:

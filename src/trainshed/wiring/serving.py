@@ -12,6 +12,7 @@ from trainshed.domain.image_registries import ImageRegistries
 from trainshed.gateway.gateway import PredictionGateway
 from trainshed.gateway.request_log import RequestLogWriter
 from trainshed.gateway.routes import Routes
+from trainshed.gateway.shadow import TrafficCounts
 from trainshed.services.access.projects import Projects
 from trainshed.services.models.models import Models
 from trainshed.services.models.replays import LoggedRequests
@@ -48,7 +49,8 @@ def build_serving_plane(core: Core, provisioner: VersionProvisioner) -> ServingP
         drain_s=core.settings.predict_timeout_s,
         check=core.database.check_fence,
     )
-    rollouts = RolloutController(core.models, gateway, deployments.publish, check=core.database.check_fence)
+    counts = TrafficCounts(gateway.metrics, gateway.shadows)
+    rollouts = RolloutController(core.models, counts, deployments.publish, check=core.database.check_fence)
     return ServingPlane(
         routes=routes, logged_requests=logged_requests, gateway=gateway, deployments=deployments, rollouts=rollouts
     )

@@ -65,7 +65,7 @@ class Pair:
                         await asyncio.sleep(0.01)
                     for _ in range(count - 1):
                         assert await gateway.send(TARGET, BODY) == (200, b'{"predictions": [1]}')
-                    while not until(found := gateway.shadow_requests("p", "m", "v2")):
+                    while not until(found := gateway.shadows.totals("p", "m", "v2")):
                         await asyncio.sleep(0.01)
             finally:
                 gateway.close()
@@ -100,8 +100,8 @@ def test_copies_are_counted_apart_and_reach_no_log(pair: Callable[..., Pair]) ->
     gateway, found = asked.ask(20, lambda totals: totals.requests.count >= 19 and totals.compared >= 19)
     assert (found.requests.errors, found.changed, found.left_out) == (0, 0, 0)
     assert len(asked.new.seen) == found.requests.count
-    assert gateway.requests("p", "m", "v1").count == 20
-    assert gateway.requests("p", "m", "v2").count == 0
+    assert gateway.metrics.totals_of(("p", "m", "v1")).count == 20
+    assert gateway.metrics.totals_of(("p", "m", "v2")).count == 0
     assert asked.logged == []
 
 
@@ -118,7 +118,7 @@ def test_errors_of_the_shadow_reach_no_client(pair: Callable[..., Pair]) -> None
 def test_a_shadow_that_hangs_holds_up_nobody(pair: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shadow_module, "MAX_IN_FLIGHT", 3)
     gateway, found = pair(hang).ask(10, lambda totals: totals.left_out >= 6)
-    assert (found.requests.count, gateway.requests("p", "m", "v1").errors) == (0, 0)
+    assert (found.requests.count, gateway.metrics.totals_of(("p", "m", "v1")).errors) == (0, 0)
 
 
 def test_a_shadow_that_sleeps_is_woken(pair: Callable[..., Pair]) -> None:
@@ -138,4 +138,4 @@ def test_requests_that_name_a_version_are_not_copied(pair: Callable[..., Pair]) 
         gateway.close()
 
     asyncio.run(main())
-    assert gateway.shadow_requests("p", "m", "v2") == ShadowTotals()
+    assert gateway.shadows.totals("p", "m", "v2") == ShadowTotals()
