@@ -118,17 +118,17 @@ BAD = {
 def roll_out(deployer: Deployer, version: str, **plan: Any) -> dict[str, Any]:
     """Start a rollout under load, and wait for its end. Nobody gets an error or a wrong answer after that."""
     path = f"/trainshed{deployer.path}/rollouts"
-    with Load(deployer).going() as load:
+    with PredictionLoad(deployer, threads=THREADS).going() as load:
         load.wait_for_more()
         started = deployer.server.call("POST", path, {"version": version, "minRequests": 20, "stepSeconds": 0, **plan})
         ended: dict[str, Any] = eventually(
             lambda: deployer.server.call("GET", f"{path}/{started['id']}"), lambda body: body["state"] != "RUNNING"
         )
         load.wait_for_more(THREADS)  # those that were under way
-        bad_before = {said: count for said, count in load.answers.items() if said != (200, "v1")}
+        bad_before = {said: count for said, count in load.counts.items() if said != (200, "v1")}
         load.wait_for_more(100)
     if ended["state"] == "ROLLED_BACK":
-        assert {said: count for said, count in load.answers.items() if said != (200, "v1")} == bad_before
+        assert {said: count for said, count in load.counts.items() if said != (200, "v1")} == bad_before
     return {**ended, "bad": sum(bad_before.values())}
 
 
