@@ -71,6 +71,15 @@ def test_the_name_of_a_quota_that_is_no_text_is_refused(server: RunningServer, n
         assert status == 400, answer
 
 
+def test_an_access_list_whose_entity_is_no_text_is_ignored_as_any_other(server: RunningServer) -> None:
+    """It opens nothing to everybody."""
+    bucket, call = "generated-acl", server.call
+    call("POST", "/storage/v1/b?project=generated", {"name": bucket, "acl": [{"entity": {"a": []}, "role": "READER"}]})
+    call("POST", f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name=a", b"bytes")
+    body = {"acl": [{"entity": [], "role": "READER"}]}
+    assert call("POST", f"/storage/v1/b/{bucket}/o/a/rewriteTo/b/{bucket}/o/b", body)["done"] is True
+
+
 def test_an_unknown_parameter_leaves_the_form_of_errors_of_oauth(server: RunningServer) -> None:
     status, answer = Caller(server.url)("POST", "/token?unknown=1", body=b"grant_type=x")
     assert (status, answer) == (400, {"error": "unsupported_grant_type"})

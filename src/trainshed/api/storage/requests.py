@@ -124,7 +124,7 @@ def check_acls(body: Mapping[str, Any]) -> None:
     for field in ("acl", "defaultObjectAcl"):
         entries = body.get(field)
         for entry in entries if isinstance(entries, list) else ():
-            if isinstance(entry, dict) and entry.get("entity") in _PUBLIC_ENTITIES:
+            if isinstance(entry, dict) and str(entry.get("entity")) in _PUBLIC_ENTITIES:
                 raise not_public(field)
 
 
