@@ -21,7 +21,7 @@ UV_INSTALL := $(UV) pip install --quiet --compile-bytecode --no-deps --build-con
 UV_COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras \
 	--custom-compile-command "make lock" $(UPGRADE)
 
-.PHONY: demo test test-light install lint lint-types lint-rest format soak bench parity docs screenshots wheel lock update-lock clean
+.PHONY: demo test test-light install lint lint-types lint-rest format soak bench parity conformance docs screenshots wheel lock update-lock clean
 
 demo: $(STAMP)
 	$(BIN)/trainshed demo --home .demo
@@ -82,6 +82,12 @@ bench: $(ENV_DEV)
 parity: $(ENV_DEV)
 	bash tests/needs.sh
 	$(BIN)/python bench/parity.py
+
+# Real clients' suites against this server, written into docs/conformance.md; hours at the first time. It goes on where it stopped.
+conformance: $(ENV_DEV) $(ENV_CONSOLE)
+	bash tests/needs.sh
+	$(BIN)/python -m trainshed.testing.prepare
+	$(BIN)/python -m trainshed.testing.conformance
 
 # The pages of docs/ as a site in build/site. Links are checked twice: as a code host reads them, and as the site does.
 docs: $(ENV_DEV) $(ENV_DOCS)
