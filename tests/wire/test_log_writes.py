@@ -125,3 +125,32 @@ def test_nothing_is_written_to_a_job_that_has_ended(writer: Writer) -> None:
     writer.jobs.wait("ended")
     late = writer.write(writer.server.token, labels={"ml.googleapis.com/job_id": "ended"})
     assert (late.status, "does not run" in late.json["error"]["message"]) == (400, True)
+
+
+def test_the_logs_of_a_project_are_listed(writer: Writer) -> None:
+    assert writer.write(writer.token, logName=f"projects/{PROJECT}/logs/listed").status == 200
+    path = f"/v2/projects/{PROJECT}/logs"
+    names = [f"projects/{PROJECT}/logs/{log}" for log in ("listed", "master-replica-0", "service")]
+    found = writer.server.call("GET", path)["logNames"]
+    assert set(names) < set(found)
+    assert found == sorted(found)
+    assert f"projects/{PROJECT}/logs/cloudaudit.googleapis.com%2Factivity" in found
+    pages, token = [], ""
+    while True:
+        page = writer.server.call("GET", f"{path}?pageSize=2&pageToken={token}")
+        pages += page["logNames"]
+        if not (token := page.get("nextPageToken", "")):
+            break
+    assert pages == found
+    audit = f"projects/{PROJECT}/logs/cloudaudit"
+    reader = writer.server.call(
+        "POST", "/trainshed/v1/tokens", {"user": "reader", "role": "viewer", "project": PROJECT}
+    )
+    headers = {"authorization": f"Bearer {reader['token']}"}
+    visible = ask(writer.server.url, "GET", path, headers=headers).json["logNames"]
+    assert [name for name in visible if name.startswith(audit)] == []
+    other = ask(writer.server.url, "GET", f"{path}?resourceNames=projects/another-project", headers=headers)
+    assert other.status == 403
+    assert writer.server.call("GET", "/v2/projects/nobody-was-here/logs") == {
+        "logNames": ["projects/nobody-was-here/logs/cloudaudit.googleapis.com%2Factivity"]
+    }

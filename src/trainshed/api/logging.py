@@ -1,7 +1,8 @@
-"""Cloud Logging over HTTP: `entries:list` and `entries:write`."""
+"""Cloud Logging over HTTP: `entries:list`, `entries:write` and `logs.list`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ from starlette.responses import Response
 
 from trainshed.api.http import auth
 from trainshed.api.http.bodies import read_json_object
-from trainshed.api.http.request import principal, services
+from trainshed.api.http.request import principal, project, services
 from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.api.http.slow_work import LOG_QUERIES, slow_work
 from trainshed.domain.iam import Access
@@ -46,6 +47,17 @@ async def write_entries(request: Request) -> Response:
     return _json({})
 
 
+async def list_logs(request: Request) -> Response:
+    query = request.query_params
+    resources = [name for text in query.getlist("resourceNames") for name in text.split(",") if name]
+    token, size = query.get("pageToken", ""), _count(query.get("pageSize", 0), "pageSize")
+    names = tuple(await run_in_threadpool(_ids, request, resources)) if resources else (f"projects/{project(request)}",)
+    read = partial(services(request).logs.names, principal(request), names, size=size, token=token)
+    page = await run_in_threadpool(read)
+    body: dict[str, Any] = {"logNames": page.names} if page.names else {}
+    return _json(body | ({"nextPageToken": page.next_token} if page.next_token else {}))
+
+
 def _check_names(body: dict[str, Any], known: frozenset[str]) -> None:
     if unknown := set(body) - known:
         raise InvalidArgumentError(f"Unknown field {min(unknown)!r}. The fields are: {', '.join(sorted(known))}.")
@@ -53,11 +65,13 @@ def _check_names(body: dict[str, Any], known: frozenset[str]) -> None:
 
 def _with_ids(request: Request, query: LogQuery) -> LogQuery:
     """Name the projects by their ids where the request names them by their numbers."""
-    ids = (
-        auth.project_id(name.removeprefix("projects/"), principal(request), services(request))
-        for name in query.resource_names
-    )
-    return replace(query, resource_names=tuple(f"projects/{project}" for project in ids))
+    return replace(query, resource_names=tuple(_ids(request, query.resource_names)))
+
+
+def _ids(request: Request, resource_names: Iterable[str]) -> Iterator[str]:
+    """Yield the names of projects with their ids in place of their numbers."""
+    for name in resource_names:
+        yield f"projects/{auth.project_id(name.removeprefix('projects/'), principal(request), services(request))}"
 
 
 def _query(body: dict[str, Any]) -> LogQuery:
@@ -98,6 +112,13 @@ def _json(body: dict[str, Any]) -> Response:
 
 
 ROUTES = (
+    Route(
+        method="GET",
+        path="/v2/projects/{project}/logs",
+        access=Access.READ,
+        scope=ProjectScope.PATH,
+        handler=list_logs,
+    ),
     Route(method="POST", path="/v2/entries:list", access=Access.READ, scope=ProjectScope.BODY, handler=list_entries),
     Route(
         method="POST",

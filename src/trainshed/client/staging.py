@@ -33,8 +33,8 @@ def stage_upload(
 
 
 def staging_bucket(context: ClientContext, name: str | None, *, notify: Notify) -> str:
-    """Return the bucket for uploads, which exists: the named one, else the project's own."""
-    bucket = bucket_of(name or f"{context.project}-staging")
+    """Return the bucket for uploads, which exists: the named one, else the project's own, without its domain."""
+    bucket = bucket_of(name or f"{context.project.rpartition(':')[2]}-staging")
     try:
         context.storage.bucket(bucket)
     except ApiError as exc:

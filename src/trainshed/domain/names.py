@@ -12,7 +12,11 @@ LOCAL_ENGINE, RAY_ENGINE = "local", "ray"  #: this machine, which is always avai
 
 _RESOURCE_ID = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 _TRIAL_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
-_PROJECT = re.compile(r"[a-z][a-z0-9-]{2,61}[a-z0-9]")
+#: `my-project`, or `example.com:my-project` of an organisation, which have had such ids since before there were others
+_PROJECT = re.compile(
+    r"(?:(?=[a-z0-9.-]{1,63}:)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)+:)?"
+    r"[a-z][a-z0-9-]{2,61}[a-z0-9]"
+)
 _USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
 _MACHINE_TYPE = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -70,11 +74,16 @@ def _resource_id(text: str, *, what: str, field: str) -> str:
 def project_id(text: str) -> str:
     if not _PROJECT.fullmatch(text):
         raise InvalidArgumentError(
-            f"A project id is 4 to 63 lower-case letters, digits and hyphens and starts with a letter; "
-            f"{text!r} is not.",
+            f"A project id is 4 to 63 lower-case letters, digits and hyphens and starts with a letter, after a domain "
+            f"and a colon if it has one (example.com:my-project); {text!r} is not.",
             field="project",
         )
     return text
+
+
+def package_folder(project: str) -> str:
+    """The name of a folder in which a project's packages are. A colon would end it on PYTHONPATH; no id has a `_`."""
+    return project_id(project).replace(":", "_")
 
 
 def user_name(text: str) -> str:

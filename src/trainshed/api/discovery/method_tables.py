@@ -97,6 +97,15 @@ STORAGE_METHODS: tuple[ApiMethod, ...] = (
 )
 
 LOGGING_METHODS: tuple[ApiMethod, ...] = (
+    ApiMethod(
+        id="projects.logs.list",
+        http="GET",
+        path="v2/{+parent}/logs",
+        flat_path="v2/projects/{projectsId}/logs",
+        pattern="^projects/[^/]+$",
+        query=("pageSize", "pageToken", "resourceNames"),
+        response="ListLogsResponse",
+    ),
     _m("entries.write", "POST v2/entries:write", schemas=("WriteLogEntriesRequest", "WriteLogEntriesResponse")),
     _m("entries.list", "POST v2/entries:list", schemas=("ListLogEntriesRequest", "ListLogEntriesResponse")),
 )

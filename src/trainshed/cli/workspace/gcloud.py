@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 import click
 
@@ -58,6 +59,10 @@ _PLAIN: dict[str, tuple[Any, str]] = {
             "regions": ({"list": ("workspace.gcloud:list_regions", "List regions.")}, "Regions."),
         },
         "Zones and regions, all of which are this machine.",
+    ),
+    "logging": (
+        {"logs": ({"list": ("workspace.gcloud:list_logs", "List the logs of the project.")}, "Logs.")},
+        "The logs of jobs, as Cloud Logging names them.",
     ),
     "projects": (
         {
@@ -238,6 +243,22 @@ def list_projects(format: str | None, **choice: Any) -> None:
     known = context.client.call("GET", "/trainshed/v1/session")["projects"]
     columns = (Column("PROJECT_ID", "projectId"), Column("NAME", "name"), Column("PROJECT_NUMBER", "projectNumber"))
     show_list(select([_project(context, name) for name in known], **choice), format=format, columns=columns)
+
+
+@click.command("list", cls=Command)
+@listing_options
+@format_option
+def list_logs(format: str | None, **choice: Any) -> None:
+    """List the logs of the project: those of its jobs' replicas, and those that programs wrote."""
+    context = session()
+    rows: list[dict[str, str]] = []
+    token: str | None = ""
+    while token is not None:
+        query = urlencode({"pageSize": 1000, "pageToken": token})
+        page = context.client.call("GET", f"/v2/projects/{context.project}/logs?{query}")
+        rows += [{"name": name} for name in page.get("logNames", ())]
+        token = page.get("nextPageToken")
+    show_list(select(rows, **choice), format=format, columns=(Column("NAME", "name"),))
 
 
 @click.command("describe", cls=Command)

@@ -25,6 +25,7 @@ from trainshed.domain.models.mlflow_models import MlflowModel
 from trainshed.domain.models.version import F32, Version
 from trainshed.domain.models.version_container import ServingContainer, aip_environment, container_of, model_folder
 from trainshed.domain.models.version_details import ServedModel, VersionParity
+from trainshed.domain.names import package_folder
 from trainshed.engines.hosts.base import HostEngine
 from trainshed.engines.hosts.spec import HostSpec, ResolvedContainer
 from trainshed.engines.hosts.watcher import HostPhase, HostStatus
@@ -278,7 +279,7 @@ class VersionProvisioner:
             return python, ""
         context.report("Installing the packages.")
         site, folder = (
-            self.deps.home.packages / version.project / site_name(python, packages),
+            self.deps.home.packages / package_folder(version.project) / site_name(python, packages),
             self._install_folder(version),
         )
         try:

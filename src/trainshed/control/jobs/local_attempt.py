@@ -16,6 +16,7 @@ from trainshed.domain.jobs import gang as gangs
 from trainshed.domain.jobs.job import Job, JobEvent, JobEventKind
 from trainshed.domain.jobs.states import JobState
 from trainshed.domain.jobs.training import Training
+from trainshed.domain.names import package_folder
 from trainshed.domain.times import now_us
 from trainshed.domain.uris import resolve_uris
 from trainshed.engines.base import AttemptSpec, ContainerSettings, GangRequest, Mount, Replica, ReplicaContainer
@@ -109,7 +110,7 @@ class LocalAttemptBuilder:
         args = tuple(resolve_uris(arg, path_of) for arg in training.args)
         if training.job_dir:
             args += ("--job-dir", resolve_uris(training.job_dir, path_of))
-        site = self._home.packages / job.project / site_name(python, packages)
+        site = self._home.packages / package_folder(job.project) / site_name(python, packages)
         buckets = tuple(self._home.buckets / name for name in self._buckets(job.project))
         return replace(spec, python=python, args=args, packages=packages, site=site, writable=buckets)
 

@@ -20,6 +20,7 @@ from trainshed.services.logs.entries import (
     readable_projects,
     select_page,
 )
+from trainshed.services.logs.log_names import LogNamePage, page_of_names
 
 
 class AuditedLogEntries:
@@ -54,6 +55,16 @@ class AuditedLogEntries:
             return root.matches(Reading(entry.body()))
 
         return select_page(query, span, filter(span.reached, merged), matches, work)
+
+    def names(self, principal: Principal, resource_names: Sequence[str], *, size: int, token: str) -> LogNamePage:
+        """Return a page of names of logs, such as `projects/P/logs/master-replica-0`; of the audit record for owners.
+
+        Raises `PermissionDeniedError` if the principal may not read a project.
+        """
+        projects = readable_projects(principal, resource_names)
+        found = [f"projects/{project}/logs/{log}" for project in projects for log in self._jobs.logs(project)]
+        found += [audit_log_name(project) for project in projects if principal.may(Access.ADMIN, project)]
+        return page_of_names(found, size=size, token=token)
 
 
 def _names_audit_log(span: LogSpan, projects: Sequence[str]) -> bool:

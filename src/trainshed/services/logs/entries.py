@@ -27,6 +27,7 @@ from trainshed.domain.work_budget import WorkBudget
 from trainshed.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
 from trainshed.services.logs.entry_filter import EntryFilter
 from trainshed.services.logs.job_log import JobLog, PageBudget, scan_budget
+from trainshed.services.logs.log_names import LogNames
 from trainshed.store.jobs import JobStore
 
 DEFAULT_PAGE = 50
@@ -67,6 +68,11 @@ class LogEntries:
     def __init__(self, jobs: JobStore, home: Home) -> None:
         self._jobs = jobs
         self._home = home
+        self._names = LogNames(jobs, home)
+
+    def logs(self, project: str) -> set[str]:
+        """Return the names of a project's logs."""
+        return self._names.of(project)
 
     def entries(self, principal: Principal, query: LogQuery, work: WorkBudget | None = None) -> LogEntryPage[LogEntry]:
         """Return a page of matching entries. Raises `PermissionDeniedError` if the principal may not read a project.

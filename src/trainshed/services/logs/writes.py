@@ -21,6 +21,7 @@ from trainshed.domain.logs import SERVICE
 from trainshed.domain.times import now_us
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError, PermissionDeniedError
 from trainshed.services.logs.job_log import log_files
+from trainshed.services.logs.log_names import WrittenLogs
 from trainshed.store.jobs import JobStore
 
 MAX_ENTRIES = 1000  #: of one request
@@ -113,6 +114,7 @@ class LogEntryWriter:
         self._secrets = secrets
         self._jobs = jobs
         self._home = home
+        self._written = WrittenLogs(home)
 
     def write(self, principal: Principal, entries: list[WrittenEntry], *, dry_run: bool) -> None:
         """Append the entries to the logs of their jobs, at the time of this call.
@@ -133,6 +135,8 @@ class LogEntryWriter:
             return
         for log, own, values in logs:
             log.append([(now_us(), entry.log, entry.severity, masked(entry.message, values)) for entry in own])
+        for project in {entry.project for entry in entries}:
+            self._written.add(project, (entry.log for entry in entries if entry.project == project))
 
 
 def _job_of(principal: Principal, entry: WrittenEntry) -> str:

@@ -61,7 +61,7 @@ class Submitter:
     def __init__(self, server: RunningServer, project: str, scratch: Path, *, bucket: str = "") -> None:
         self.server = server
         self.project = project
-        self.bucket = bucket or f"{project}-bucket"
+        self.bucket = bucket or f"{project.rpartition(':')[2]}-bucket"
         self.labels: Mapping[str, str] = {}  #: of the jobs to come
         self._scratch = scratch
         if not bucket:
