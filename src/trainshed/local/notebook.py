@@ -25,6 +25,7 @@ import trainshed
 from trainshed.config import Home
 from trainshed.errors import CannotProceedError
 from trainshed.local.interpreters import links_of
+from trainshed.local.kernels import write_specs
 from trainshed.node.files import write_file
 from trainshed.runtimes.catalogue import NOTEBOOK
 from trainshed.runtimes.environments import Runtimes
@@ -34,6 +35,7 @@ from trainshed.runtimes.uv import find_uv
 PORT = 8888
 HOST = "127.0.0.1"
 _START_TIMEOUT_S = 180.0  #: the first import is slow on a busy machine
+_KERNEL_START_TIMEOUT_S = 1800  #: a kernel is built at its first start
 _STOP_TIMEOUT_S = 20.0
 _CHECK_INTERVAL_S = 0.1
 _MAX_PORT_RETRIES = 50  #: tried if the default is taken
@@ -119,6 +121,7 @@ def start(home: Home, spec: NotebookSpec) -> Notebook:
     with _locked(state / "lock") as lock:
         (state / "server.json").unlink(missing_ok=True)
         _configure(state, spec, token)
+        write_specs(state / "data")
         process = _spawn(state, spec, lock)
         try:
             port = _wait_until_ready(process, token, state)
@@ -179,6 +182,7 @@ def _configure(state: Path, spec: NotebookSpec, token: str) -> None:
             "terminado_settings": {"shell_command": list(spec.terminal)},
         },
         "IdentityProvider": {"token": token},
+        "MappingKernelManager": {"kernel_info_timeout": _KERNEL_START_TIMEOUT_S},
     }
     lab = {
         "LabApp": {
@@ -196,7 +200,10 @@ def _configure(state: Path, spec: NotebookSpec, token: str) -> None:
 
 
 def environment(state: Path, env: Mapping[str, str]) -> dict[str, str]:
-    """Return `env` with this Trainshed importable, and with Jupyter's files only in the state folder."""
+    """Return `env` with this Trainshed importable, and with Jupyter's files only in the state folder.
+
+    What `env` has in PYTHONPATH is the shell's own, not the user's.
+    """
     modules = state / "modules"
     modules.mkdir(parents=True, exist_ok=True)
     package = Path(trainshed.__file__).parent
@@ -205,7 +212,7 @@ def environment(state: Path, env: Mapping[str, str]) -> dict[str, str]:
         (modules / "trainshed").symlink_to(package)
     inherited = {name: value for name, value in env.items() if name not in _FOREIGN_VARIABLES}
     return inherited | {
-        "PYTHONPATH": str(modules),
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(modules), env.get("PYTHONPATH")))),
         "JUPYTER_CONFIG_DIR": str(state / "config"),
         "JUPYTER_DATA_DIR": str(state / "data"),
         "JUPYTER_RUNTIME_DIR": str(state / "runtime"),

@@ -129,3 +129,19 @@ NOTEBOOK = Runtime(
     unpacked_mb=457,
     pins=_lock("notebook"),
 )
+
+
+def _kernel(runtime: Runtime) -> Runtime:
+    """The packages of a runtime, and what a kernel of notebooks needs. A user's `pip` changes this one alone."""
+    return Runtime(
+        name=f"kernel-{runtime.name}",
+        python=runtime.python,
+        summary=f"Kernel of notebooks: runtime {runtime.name}, scikit-learn, seaborn, Matplotlib, pip",
+        unpacked_mb=runtime.unpacked_mb + 150,
+        pins=(*runtime.pins, *_lock(f"kernel-{runtime.name}")),
+        stands_for=runtime.stands_for,
+    )
+
+
+#: The kernels of `trainshed notebook` by the name of their runtime, built and kept like runtimes. Not for jobs.
+KERNELS: Mapping[str, Runtime] = {name: _kernel(CATALOGUE[name]) for name in ("2.21", "2.15", "1.15", "torch", "jax")}

@@ -13,6 +13,7 @@ from trainshed.errors import CannotProceedError
 from trainshed.proxy import client_config
 from trainshed.proxy.client_config import ServerEndpoints
 
+PYTHON_START = Path(__file__).with_name("python")  #: on PYTHONPATH, for clients that ignore the proxy variables
 OUTSIDE = "TRAINSHED_SHELL"  #: what the shell changed, and the values before, as JSON
 
 
@@ -41,6 +42,7 @@ def inner_environment(env: Mapping[str, str], target: ShellTarget, extra: Mappin
         changes["TRAINSHED_PROJECT"] = target.project
     if target.reach is not None:
         changes |= client_config.client_environment(target.reach, project=target.project, folder=target.credentials)
+        changes["PYTHONPATH"] = os.pathsep.join(filter(None, (str(PYTHON_START), env.get("PYTHONPATH"))))
     changes |= extra
     saved = {name: env.get(name) for name in changes if name != "PATH"}
     return {**env, **changes, OUTSIDE: json.dumps({"shims": str(target.shims), "variables": saved})}

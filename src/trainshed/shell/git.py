@@ -26,9 +26,14 @@ class Clone:
 
 
 _IRIS = "Platform-Comparison"
+_IRIS_NOTEBOOK = "IrisCategorisation-TensorFlow"
+_DRAWING = "notebooks/Online prediction example.ipynb"
 
 REPOSITORIES: Mapping[str, tuple[Part, ...]] = {
-    "GoogleCloudPlatform/cloudml-dist-mnist-example": (Part("mnist_async", ".", "."),),
+    "GoogleCloudPlatform/cloudml-dist-mnist-example": (
+        Part("mnist_async", ".", "."),
+        Part("mnist_async", "../notebooks/Online prediction example.ipynb", _DRAWING),
+    ),
     "GoogleCloudPlatform/ai-platform-samples": (Part("taxi", ".", "training/tensorflow/structured/base"),),
     "GoogleCloudPlatform/cloudml-samples": (Part("mnist_async", ".", "mnist/distributed"),),
     "eL0ck/Cloud-Data-Science": (
@@ -36,6 +41,8 @@ REPOSITORIES: Mapping[str, tuple[Part, ...]] = {
         Part("iris", "setup.py", f"{_IRIS}/package/setup.py"),
         Part("iris", "trainer", f"{_IRIS}/package/trainer"),
         Part("iris", "test.json", f"{_IRIS}/ML-Engine/test.json"),
+        Part("iris", f"notebooks/{_IRIS_NOTEBOOK}.ipynb", f"{_IRIS}/{_IRIS_NOTEBOOK}.ipynb"),
+        Part("iris", f"notebooks/{_IRIS_NOTEBOOK}-MLE.ipynb", f"{_IRIS}/ML-Engine/{_IRIS_NOTEBOOK}-MLE.ipynb"),
     ),
 }
 

@@ -79,7 +79,8 @@ def _start(context: CommandContext, target: ShellTarget, folder: Path, port: int
     )
     path = f"{python.parent}:{outer_env.get('PATH', '')}"
     # no token: the client finds it as the command line does, and never sends the owner's to another machine
-    env = inner_environment({**outer_env, "PATH": path}, target, {"TRAINSHED_URL": context.client.url})
+    own = {name: value for name, value in outer_env.items() if name != "PYTHONPATH"}
+    env = inner_environment({**own, "PATH": path}, target, {"TRAINSHED_URL": context.client.url})
     say("Starting JupyterLab...")
     terminal = (sys.executable, "-P", "-m", "trainshed.cli", "shell")
     return lab.start(home, lab.NotebookSpec(python=python, folder=folder, port=port, env=env, terminal=terminal))
