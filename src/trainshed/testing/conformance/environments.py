@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from trainshed.runtimes.pythons import Pythons
 from trainshed.runtimes.uv import find_uv, uv_command
 from trainshed.testing.cache import CACHE
 from trainshed.testing.conformance.suites import Installed
@@ -21,15 +22,18 @@ def python_environment(
 ) -> Installed:
     """Install `packages` for a version of Python. `shown` are the distributions whose versions the page has.
 
-    Raises `CalledProcessError`, with uv's words on stderr, if an index has no such packages or the machine no such
-    Python.
+    Raises `CalledProcessError`, with uv's words on stderr, if an index has no such packages, and `RuntimeError` if
+    there is no such Python.
     """
     wanted = json.dumps([python, list(packages), list(options)])
     environment = folder / hashlib.sha256(wanted.encode()).hexdigest()[:12]
     program = environment / "bin" / "python"
     if not (environment / "complete").exists():
         shutil.rmtree(environment, ignore_errors=True)
-        _uv("venv", "--quiet", "--python", python, environment)
+        interpreter = Pythons(find_uv()).get(python)
+        if interpreter is None:
+            raise RuntimeError(f"This machine has no Python {python}, and uv can't fetch one.")
+        _uv("venv", "--quiet", "--python", interpreter, environment)
         _uv("pip", "install", "--quiet", "--python", program, *options, *packages)
         (environment / "complete").touch()
     versions = installed_versions(program)

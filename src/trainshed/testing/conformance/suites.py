@@ -12,7 +12,7 @@ from trainshed.testing.conformance.targets import TRAINSHED, Target
 
 OUTCOMES = ("passed", "failed", "skipped")
 #: modules of this package that have a suite, in the order of the page
-NAMES = ("airflow", "tfx")
+NAMES = ("airflow",)
 
 
 @dataclass(frozen=True, slots=True)

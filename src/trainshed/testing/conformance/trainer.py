@@ -55,15 +55,3 @@ def upload_trainer(target: Target, folder: Path, bucket: str) -> str:
         command = ["trainshed", "--project", target.project, "buckets", *map(str, words)]
         subprocess.run(command, env=dict(target.environment), check=True, capture_output=True)
     return uri
-
-
-def run_trainer(target: Target, folder: Path, bucket: str, job: str) -> str:
-    """Train in a job, which must succeed. Returns its job-dir, which has the model in `export`."""
-    package = upload_trainer(target, folder, bucket)
-    job_dir = f"{bucket}/{job}"
-    command = ["trainshed", "--project", target.project, "jobs", "submit", "training", job, "--stream-logs"]
-    command += ["--packages", package, "--module-name", "trainer.task", "--job-dir", job_dir]
-    subprocess.run(
-        [*command, "--runtime-version", "2.21"], env=dict(target.environment), check=True, capture_output=True
-    )
-    return job_dir
