@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.buckets.dirfd import DirectoryWalk, open_directory, stored_bytes
+from trainshed.buckets.dirfd import DirectoryWalk, open_directory, remove_tree, stored_bytes
 from trainshed.buckets.file_backend import FileBackend
 from trainshed.domain.objects import ListQuery, ObjectDraft, Preconditions
 from trainshed.errors import FailedPreconditionError, UnavailableError
@@ -147,3 +147,6 @@ def test_a_tree_deeper_than_paths_and_recursion_go(tmp_path: Path) -> None:
         os.fchdir(before)
         os.close(before)
     assert stored_bytes(tmp_path, "b") == 7
+    with open_directory(tmp_path, ()) as folder:
+        remove_tree("b", folder=folder)  # pytest's own removal recurses, and would end the session
+    assert not (tmp_path / "b").exists()
