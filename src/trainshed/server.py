@@ -102,7 +102,7 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
         application = build_application(home, settings, database, info, nodes, endpoints, sandbox)
         app = Api(
             application.services,
-            allowed_hosts=(*hosts, *google_hosts.NAMES) if interception else hosts,
+            allowed_hosts=(*hosts, *google_hosts.NAMES, google_hosts.BUCKET_NAMES) if interception else hosts,
             authentication=settings.authentication,
             body_limit=settings.body_limit_mb << 20,
         )

@@ -133,10 +133,18 @@ def test_only_these_are_public() -> None:
     assert all(route.path.startswith("/tensorboard/{key}/") for route in ROUTES if route.cross_origin)
 
 
+#: of errors of the XML API
+XML_CODES = {b"AuthenticationRequired": AccessOutcome.UNAUTHENTICATED, b"AccessDenied": AccessOutcome.DENIED}
+
+
 def met(status: int, body: object) -> AccessOutcome:
     """What a response says of the access. A response of the route itself, also an error, is YES."""
     error = body.get("error", {}) if isinstance(body, dict) else {}
     of_mlflow = isinstance(body, dict) and "error_code" in body
+    if isinstance(body, bytes) and b"<Error><Code>" in body:  # of the XML API
+        code = body.partition(b"<Code>")[2].partition(b"</Code>")[0]
+        hidden = code == b"NoSuchBucket" and f"does not exist: {BUCKET}".encode() in body
+        return AccessOutcome.HIDDEN if hidden else XML_CODES.get(code, AccessOutcome.YES)
     if isinstance(error, str) or of_mlflow:  # of another protocol: the status code alone says it
         own = {401: AccessOutcome.UNAUTHENTICATED, 403: AccessOutcome.DENIED}
         return own.get(status, AccessOutcome.YES)

@@ -66,6 +66,14 @@ def test_text_goes_in_and_comes_out(bucket: Any) -> None:
     assert [found.name for found in bucket.list_blobs()] == ["a folder/héllo+%2F.txt"]
 
 
+def test_a_storage_class_is_changed_by_a_rewrite(bucket: Any) -> None:
+    blob = bucket.blob("class")
+    blob.upload_from_string("x", content_type="text/x-odd")
+    blob.update_storage_class("NEARLINE")
+    blob.reload()
+    assert (blob.storage_class, blob.content_type) == ("NEARLINE", "text/x-odd")
+
+
 def test_ranges(bucket: Any) -> None:
     data = os.urandom(3_000_000)
     blob = bucket.blob("numbers")

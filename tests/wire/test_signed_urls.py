@@ -85,6 +85,12 @@ def test_a_key_gets_tokens_that_end_with_it(server: RunningServer, key: Any, buc
     credentials = credentials_of(key["keyFile"])
     refresh(credentials)
     bearer = {"authorization": f"Bearer {credentials.token}"}
+    unnamed = credentials_of({**key["keyFile"], "private_key_id": None})  # as Google's library for Node asks
+    refresh(unnamed)
+    assert (
+        ask(server.url, "GET", f"/storage/v1/b/{BUCKET}", headers={"authorization": f"Bearer {unnamed.token}"}).status
+        == 200
+    )
     path = f"/storage/v1/b/{BUCKET}"
     assert ask(server.url, "GET", path, headers=bearer).status == 200
     assert ask(server.url, "GET", "/storage/v1/b?project=wire-other", headers=bearer).status == 403

@@ -248,6 +248,15 @@ def test_nothing_is_made_public_and_no_setting_is_lost_in_silence(storage: Stora
     assert storage("GET", f"{bucket}/o/private/acl/allUsers").status == 404
 
 
+def test_what_is_not_kept_is_refused(storage: Storage) -> None:
+    bucket = f"/storage/v1/b/{BUCKET}"
+    assert storage("POST", "/storage/v1/b?project=p&enableObjectRetention=true", {"name": "never-made"}).status == 400
+    assert storage("GET", f"{bucket}/o?filter=contexts.a:*").status == 400
+    assert [storage("PATCH", bucket, {"rpo": rpo}).status for rpo in ("ASYNC_TURBO", "DEFAULT")] == [400, 200]
+    contexts = {"contexts": {"custom": {"a": {"value": "b"}}}}
+    assert storage("POST", f"/upload{bucket}/o?uploadType=resumable&name=x", contexts).status == 400
+
+
 def test_a_glob_selects(storage: Storage) -> None:
     for name in ("glob/a.csv", "glob/b.csv", "glob/c.txt", "glob/deep/d.csv"):
         storage.put(name, b"x")
@@ -265,6 +274,7 @@ def test_a_glob_selects(storage: Storage) -> None:
         assert names("glob/**.csv", more) == ["a.csv", "b.csv", "deep/d.csv"]
         assert names("glob/[!a].{csv,txt}", more) == ["b.csv", "c.txt"]
         assert names("glob/c.txt", more) == ["c.txt"]
+        assert names("**/c.txt", more) == ["c.txt"]
         assert names("none/*", more) == []
     many = storage("GET", f"/storage/v1/b/{BUCKET}/o?matchGlob={quote('{a,b}' * 7)}")
     assert (many.status, "at most 100" in many.json["error"]["message"]) == (400, True)

@@ -60,7 +60,7 @@ from trainshed.api.openapi.document import encoded
 from trainshed.api.protocols import mlflow, open_inference, tf_serving
 from trainshed.api.storage import batch as storage_batch
 from trainshed.api.storage import buckets as storage_buckets
-from trainshed.api.storage import cors, public
+from trainshed.api.storage import cors, public, signed_requests, xml_buckets, xml_documents
 from trainshed.api.storage import objects as storage_objects
 from trainshed.api.storage import uploads as storage_uploads
 from trainshed.api.storage import xml as storage_xml
@@ -109,6 +109,7 @@ ROUTES: tuple[Route, ...] = (
     *storage_objects.ROUTES,
     *storage_uploads.ROUTES,
     *storage_xml.ROUTES,
+    *xml_buckets.ROUTES,
     *storage_batch.ROUTES,
     *discovery_routes.ROUTES,
 )
@@ -127,6 +128,7 @@ class Api:
     ) -> None:
         self._services = services
         self._router = Router(ROUTES)
+        self._taken = frozenset(route.path.split("/")[1] for route in ROUTES)  #: not names of buckets in paths
         self._hosts = frozenset(allowed_hosts)
         self._authentication = authentication
         self._body_limit = body_limit
@@ -190,7 +192,7 @@ class Api:
         _check_transfer(request)
         await override_method(request)
         route, params, methods = self._router.find(_routed_method(scope), _current_path(scope["raw_path"]))
-        if route is None and storage_xml.rewrite_signed_path(scope):
+        if route is None and not methods and signed_requests.rewrite_path(scope, request.headers["host"], self._taken):
             route, params, methods = self._router.find(_routed_method(scope), scope["raw_path"])
         if (answer := await cors.preflight(request, self._router, self._services)) is not None:
             return answer
@@ -257,8 +259,8 @@ class Api:
             return None
         if auth.is_upload_session(request, route):
             return await run_in_threadpool(auth.uploader, request, self._services)
-        if storage_xml.is_signed_request(request, route):
-            return await run_in_threadpool(storage_xml.signer, request, self._services)
+        if signed_requests.is_signed_request(request, route):
+            return await run_in_threadpool(signed_requests.signer, request, self._services)
         return None
 
     async def _principal(self, request: Request) -> Principal:
@@ -274,7 +276,11 @@ class Api:
 
 def _in_form_of_route(response: Response, route: Route | None) -> Response:
     """Return an error in the form of the protocol that the route serves."""
-    if route is None or route.error_form is None or response.status_code < 400:
+    if route is None or response.status_code < 400:
+        return response
+    if route.xml_errors:
+        return xml_documents.error(response)
+    if route.error_form is None:
         return response
     return error_in_form(response, route.error_form)
 
@@ -292,7 +298,7 @@ async def _handle(request: Request, route: Route) -> Response:
 
 def _routed_method(scope: AsgiScope) -> str:
     """Return the method of the route. Downloads of objects know HEAD too, as Cloud Storage's XML API does."""
-    is_head = scope["method"] == "HEAD" and scope["raw_path"].startswith(b"/download/storage/")
+    is_head = scope["method"] == "HEAD" and scope["raw_path"].startswith((b"/download/storage/", b"/xml/"))
     return "GET" if is_head else str(scope["method"])
 
 

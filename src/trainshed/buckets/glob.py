@@ -93,9 +93,14 @@ def match_names(pattern: str) -> tuple[str, Callable[[str], bool]]:
     alternatives = list(islice(_expand(pattern), _MAX_ALTERNATIVES + 1))
     if len(alternatives) > _MAX_ALTERNATIVES:
         raise InvalidArgumentError(f"A glob has at most {_MAX_ALTERNATIVES} alternatives.", field="matchGlob")
-    patterns = [GlobPattern(each, classes=True) for each in alternatives]
+    patterns = [GlobPattern(each, classes=True) for text in alternatives for each in _in_any_folder(text)]
     special = _SPECIAL.search(pattern)
     return pattern[: special.start()] if special else pattern, lambda name: any(p.matches(name) for p in patterns)
+
+
+def _in_any_folder(pattern: str) -> tuple[str, ...]:
+    """The patterns of one that begins with `**/`, which stands for no folder too."""
+    return (pattern, pattern[3:]) if pattern.startswith("**/") else (pattern,)
 
 
 def _expand(pattern: str) -> Iterator[str]:

@@ -1,7 +1,12 @@
-"""Resumable uploads: two files per session beside the buckets. A session survives a restart of the server."""
+"""Resumable uploads: two files per session beside the buckets. A session survives a restart of the server.
+
+An upload in parts, of the XML API, has one more file for each part. The name of that file has the part's number and its
+MD5, so a part is complete when its file is there.
+"""
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import logging
 import os
@@ -9,26 +14,30 @@ import re
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from trainshed.buckets.checksums import Checksums
+from trainshed.buckets.checksums import PIECE, Checksums
 from trainshed.buckets.dirfd import disk_errors
 from trainshed.buckets.staging import StagedObject
 from trainshed.domain.objects import ObjectDraft, ObjectMetadata, Preconditions
 from trainshed.domain.times import now_us
-from trainshed.errors import NotFoundError, UnavailableError
+from trainshed.domain.work_budget import WorkBudget
+from trainshed.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from trainshed.node.crashpoints import crashpoint
-from trainshed.node.files import DRAFT_PREFIX, write_file
+from trainshed.node.files import DRAFT_PREFIX, sync_folder, write_file
 
 SESSION_RETENTION_US = 7 * 24 * 3600 * 1_000_000  #: without a write
 SWEEP_INTERVAL_US = 3600 * 1_000_000  #: between two sweeps; also the minimum age of an orphan
 _ID = re.compile(r"[0-9a-f]{32}")
 LOG = logging.getLogger("trainshed.buckets")
+MAX_PARTS = 10_000  #: of an upload in parts
+MIN_PART_BYTES = 5 << 20  #: of all parts but the last
+_PART = re.compile(r"session-([0-9a-f]{32})\.part-(\d{5})-([0-9a-f]{32})")
 _MAX_CACHED_CHECKSUMS = 256  #: sessions whose checksums stay in memory between requests
 
 
@@ -53,6 +62,7 @@ class UploadSessions:
     """The resumable uploads of one server. Thread-safe."""
 
     def __init__(self, folder: Path, *, clock: Callable[[], int] = now_us) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
         self._clock = clock
         self._swept_us = clock()
@@ -100,13 +110,20 @@ class UploadSessions:
 
     def user_of(self, bucket: str, upload: str) -> str:
         """The user who created a session. Raises `NotFoundError` if it has ended."""
+        return self._record(bucket, upload)[1]
+
+    def draft_of(self, bucket: str, upload: str) -> ObjectDraft:
+        """The draft of a session. Raises `NotFoundError` if it has ended."""
+        return self._record(bucket, upload)[0]
+
+    def _record(self, bucket: str, upload: str) -> tuple[ObjectDraft, str]:
         try:
             draft, user = _parse_record(self._record_path(upload).read_bytes())
         except FileNotFoundError:
             raise _session_not_found() from None
         if draft.bucket != bucket:
             raise _session_not_found()
-        return user
+        return draft, user
 
     def keep(self, session: UploadSession) -> None:
         """Release a session that will continue, in this process or the next."""
@@ -180,6 +197,97 @@ class UploadSessions:
 
     def _data_path(self, upload: str) -> Path:
         return self._folder / f"session-{_check_id(upload)}.data"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadPart:
+    """A part that was received."""
+
+    number: int
+    etag: str  #: its MD5 in hex
+    size: int
+    modified_us: int
+    path: Path
+    crc32c: str = ""  #: known when it was received
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartUpload:
+    """An upload in parts that is not complete."""
+
+    upload: str
+    name: str
+    begun_us: int
+
+
+class PartSessions(UploadSessions):
+    """The uploads in parts of one server, in a folder of their own. Thread-safe."""
+
+    def add(self, bucket: str, upload: str, number: int, staged: StagedObject, draft: ObjectDraft) -> UploadPart:
+        """Make a staged file a part. It replaces an earlier part of that number. Durable on return.
+
+        Raises `InvalidArgumentError` if its checksum is not that of `draft`, and `NotFoundError` if there is no such
+        upload.
+        """
+        md5, crc32c = staged.seal(draft)
+        etag = base64.b64decode(md5).hex()
+        path = self._part_path(upload, number, etag)
+        earlier = [part for part in self.parts(bucket, upload) if part.number == number]
+        with disk_errors():
+            os.fdatasync(staged.fd)
+            staged.path.rename(path)
+            sync_folder(path.parent)
+            crashpoint("upload.part.recorded")
+            for part in earlier:
+                if part.path != path:
+                    part.path.unlink(missing_ok=True)
+            os.utime(self._data_path(upload))  # the upload is not idle
+        return replace(_part(path), crc32c=crc32c)
+
+    def parts(self, bucket: str, upload: str) -> list[UploadPart]:
+        """Return the parts of an upload by number. Raises `NotFoundError` if there is no such upload."""
+        self.user_of(bucket, upload)
+        paths = self._folder.glob(f"{self._data_path(upload).stem}.part-*")
+        return sorted((_part(path) for path in paths), key=lambda part: (part.number, -part.modified_us))
+
+    def uploads(self, bucket: str) -> Iterator[PartUpload]:
+        """Yield the uploads of a bucket."""
+        for path in sorted(self._folder.glob("session-*.json")):
+            upload = path.stem.removeprefix("session-")
+            try:
+                draft = self.draft_of(bucket, upload)
+                begun_us = path.stat().st_mtime_ns // 1000
+            except (NotFoundError, FileNotFoundError):
+                continue  # of another bucket, or it has ended
+            yield PartUpload(upload=upload, name=draft.name, begun_us=begun_us)
+
+    def join(self, session: UploadSession, parts: Sequence[UploadPart], budget: WorkBudget) -> None:
+        """Write the parts into the session, one after another. Raises what `WorkBudget.check` raises."""
+        session.restart()  # an earlier attempt may have been interrupted
+        for part in parts:
+            with part.path.open("rb") as file:
+                while data := file.read(PIECE):
+                    budget.check(len(data))
+                    session.write(data)
+
+    def end(self, session: UploadSession) -> None:
+        super().end(session)
+        for path in self._folder.glob(f"{session.path.stem}.part-*"):
+            path.unlink(missing_ok=True)
+
+    def _part_path(self, upload: str, number: int, etag: str) -> Path:
+        if not 1 <= number <= MAX_PARTS:
+            raise InvalidArgumentError(f"The number of a part is 1 to {MAX_PARTS:,}; this one is {number:,}.")
+        return self._data_path(upload).with_suffix(f".part-{number:05d}-{etag}")
+
+
+def _part(path: Path) -> UploadPart:
+    match = _PART.fullmatch(path.name)
+    if match is None:
+        raise NotFoundError(f"{path.name} is no part of an upload.")
+    status = path.stat()
+    modified_us = status.st_mtime_ns // 1000
+    return UploadPart(number=int(match[2]), etag=match[3], size=status.st_size, modified_us=modified_us, path=path)
 
 
 def _check_id(upload: str) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from trainshed.domain.storage.xml_paths import host_bucket
 from trainshed.errors import InvalidArgumentError
 from trainshed.node.connect import MAX_HEAD_BYTES, MAX_HEADERS
 from trainshed.proxy.google_hosts import rewrite_path, served_name
@@ -71,8 +72,10 @@ def normalize_head(raw: bytes, name: str) -> RequestHead:
         raise InvalidArgumentError(f"The request's Host is not {name}, to which the connection was asked for.")
     length = _length(values_of(b"transfer-encoding"), values_of(b"content-length"), version=match[3])
     closing = any(b"close" in value for value in values_of(b"connection"))
-    path = rewrite_path(name, match[2].decode("ascii")).encode("ascii")
-    out = [b"%s %s HTTP/1.%s" % (match[1], path, match[3]), b"host: " + name.encode("ascii")]
+    bucket = host_bucket(hosts[0].decode("latin-1"))
+    host = f"{bucket}.{name}" if bucket else name
+    path = rewrite_path(name, match[2].decode("ascii"), bucket=bucket).encode("ascii")
+    out = [b"%s %s HTTP/1.%s" % (match[1], path, match[3]), b"host: " + host.encode("ascii")]
     out += [key + b": " + value for key, value in headers if key not in _DROPPED_HEADERS]
     out += [b"connection: close"] if closing else []
     if length is None:

@@ -25,7 +25,8 @@ OTHER = ("other", "other", "other")  #: the labels of the versions beyond MAX_VE
 CACHE_TTL_S = 1.0  #: lifetime of a cached answer: the number of scrapers does not matter
 HTTP_EDGES_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _AREAS = {"v1": "ml", "storage": "storage", "upload": "storage", "download": "storage", "batch": "storage"}
-_AREAS |= {"trainshed": "native", "v2": "logging", "console": "console", "tensorboard": "console", "": "console"}
+_AREAS |= {"trainshed": "native", "xml": "storage", "v2": "logging"}
+_AREAS |= dict.fromkeys(("console", "tensorboard", ""), "console")
 _HOST_COUNTERS = {
     "requests": "Requests that the model has run.",
     "instances": "Instances that the model has run. Divided by batches, the size of a batch.",

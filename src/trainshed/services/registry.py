@@ -39,6 +39,7 @@ from trainshed.services.runtimes import RuntimeService
 from trainshed.services.server import EffectiveSettings, ServerInfo
 from trainshed.services.storage.buckets import Buckets
 from trainshed.services.storage.objects import Objects
+from trainshed.services.storage.part_uploads import PartUploads
 from trainshed.services.storage.public_data import PublicData
 from trainshed.services.tuning.search_tables import SearchTables
 from trainshed.services.tuning.steering import SearchSteering
@@ -87,6 +88,7 @@ class Services:
     log_pages: LogPages
     buckets: Buckets
     objects: Objects
+    part_uploads: PartUploads
     public_data: PublicData
     runtimes: RuntimeService
     tensorboards: TensorBoards

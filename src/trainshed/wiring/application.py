@@ -10,7 +10,7 @@ from functools import partial
 import psutil
 
 from trainshed.attempts.attempt_reader import AttemptFolders
-from trainshed.config import Home, Settings, environment
+from trainshed.config import Home, Settings
 from trainshed.control.deployments.artifact_access import ArtifactAccessIssuer
 from trainshed.control.deployments.controller import DeploymentController, find_parity, runtime_in_use
 from trainshed.control.deployments.model_files import ModelFileStore
@@ -64,7 +64,7 @@ from trainshed.services.models.rollouts import Rollouts
 from trainshed.services.operations import Operations
 from trainshed.services.registry import Services
 from trainshed.services.runtimes import RuntimeService
-from trainshed.services.server import EffectiveSettings, ServerInfo
+from trainshed.services.server import ServerInfo
 from trainshed.services.storage.mirrors import Mirrors
 from trainshed.services.storage.uris import UriChecker
 from trainshed.services.tuning.studies import Studies
@@ -190,7 +190,7 @@ def build_application(
     buckets. Without `sandbox`, user code runs as the server does.
     """
     core = build_core(home, settings, database, sandbox)
-    core.objects.sweep()
+    core.sweep()
     remove_left_secrets(home.jobs, core.jobs.is_active)
     tokens = Tokens(
         TokenStore(database),
@@ -309,18 +309,14 @@ def _build_services(
         log_pages=LogPages(core.jobs, core.home),
         buckets=core.buckets,
         objects=core.objects,
+        part_uploads=core.part_uploads,
         public_data=build_public_data(core),
         runtimes=runtimes,
         tensorboards=_tensorboards(core, runtimes, readers.mirrors),
         server=info,
-        settings=_effective_settings(core),
+        settings=core.effective_settings(),
         metrics=_metrics(core, serving_plane, info),
     )
-
-
-def _effective_settings(core: Core) -> EffectiveSettings:
-    sources = core.settings.sources(environment(), core.home.file_settings().get("server"))
-    return EffectiveSettings(core.settings, sources)
 
 
 def _tensorboards(core: Core, runtimes: RuntimeService, mirrors: Mirrors) -> TensorBoards:

@@ -13,7 +13,7 @@ from trainshed.buckets.cloud.backend import CloudBackend
 from trainshed.buckets.cloud.config import CloudBucketConfig, read_cloud_buckets
 from trainshed.buckets.dirfd import stored_bytes
 from trainshed.buckets.file_backend import FileBackend
-from trainshed.buckets.uploads import UploadSessions
+from trainshed.buckets.uploads import PartSessions, UploadSessions
 from trainshed.config import Home, Settings, default_project, environment
 from trainshed.domain.capacity.machine_types import MachineTypes
 from trainshed.domain.objects import ListQuery
@@ -32,9 +32,11 @@ from trainshed.services.access.request_rates import RequestRates
 from trainshed.services.access.secret_key import SecretKey
 from trainshed.services.access.secrets import Secrets
 from trainshed.services.console.machine_metrics import MachineMetrics, sample_machine
+from trainshed.services.server import EffectiveSettings
 from trainshed.services.storage.bucket_bytes import BucketBytes
 from trainshed.services.storage.buckets import Buckets
 from trainshed.services.storage.objects import Objects
+from trainshed.services.storage.part_uploads import PartUploads
 from trainshed.store.access.networks import NetworkStore
 from trainshed.store.access.quotas import QuotaStore
 from trainshed.store.access.secrets import SecretStore
@@ -68,11 +70,23 @@ class Core:
     backend: BackendRouter
     buckets: Buckets
     objects: Objects
+    part_uploads: PartUploads
     sandbox: Sandbox | None
     engine: LocalEngine
     machine: MachineMetrics
     machines: MachineTypes
     searcher: SearchProcess  #: of studies and of tuning jobs
+
+    def effective_settings(self) -> EffectiveSettings:
+        """The settings in force, with where each is from."""
+        return EffectiveSettings(
+            self.settings, self.settings.sources(environment(), self.home.file_settings().get("server"))
+        )
+
+    def sweep(self) -> None:
+        """Remove what interrupted requests left of objects. Call it only before the first request."""
+        self.objects.sweep()
+        self.part_uploads.sweep()
 
 
 def build_core(home: Home, settings: Settings, database: Database, sandbox: Sandbox | None = None) -> Core:
@@ -96,6 +110,14 @@ def build_core(home: Home, settings: Settings, database: Database, sandbox: Sand
     if sandbox is not None:
         reached = sandbox.networks and replace(sandbox.networks, access=networks.of)
         sandbox = replace(sandbox, number=projects.number, networks=reached)
+    objects = Objects(
+        backend,
+        UploadSessions(home.uploads),
+        owner=buckets.owner,
+        stored=stored,
+        rules=bucket_store.rules,
+        note_hold=buckets.note_hold,
+    )
     return Core(
         home=home,
         settings=settings,
@@ -112,14 +134,8 @@ def build_core(home: Home, settings: Settings, database: Database, sandbox: Sand
         runtimes=Runtimes(home.runtimes, uv, find_links=find_links(settings.runtime_find_links, environment())),
         backend=backend,
         buckets=buckets,
-        objects=Objects(
-            backend,
-            UploadSessions(home.uploads),
-            owner=buckets.owner,
-            stored=stored,
-            rules=bucket_store.rules,
-            note_hold=buckets.note_hold,
-        ),
+        objects=objects,
+        part_uploads=PartUploads(objects, PartSessions(home.uploads / "parts")),
         sandbox=sandbox,
         engine=LocalEngine(
             home,

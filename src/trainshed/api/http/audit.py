@@ -17,7 +17,7 @@ _CHANGES = frozenset(
 )  # not RUN_TRIALS: too many
 _PREFIXES = (
     *("/trainshed/v1/", "/resumable/upload/storage/v1/", "/upload/storage/v1/", "/download/storage/v1/"),
-    *("/storage/v1/", "/v1/", "/v2/", "/"),
+    *("/xml/v1/", "/storage/v1/", "/v1/", "/v2/", "/"),
 )
 _COLLECTIONS = {"b": "buckets", "o": "objects"}
 _UNFINISHED = 308  #: the status of a resumable upload that goes on

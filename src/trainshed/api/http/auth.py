@@ -14,6 +14,7 @@ from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.domain import names
 from trainshed.domain.iam import ALL_PROJECTS, Access, Principal, Role
 from trainshed.domain.objects import bucket_not_found
+from trainshed.domain.storage import xml_paths
 from trainshed.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError, UnauthenticatedError
 
 if TYPE_CHECKING:
@@ -30,13 +31,14 @@ ANONYMOUS = Principal(user="anonymous", project=ALL_PROJECTS, role=Role.OWNER)
 def check_host(request: Request, *, allowed_hosts: Collection[str]) -> None:
     """Raises `PermissionDeniedError` for a Host that is not this server's (DNS rebinding).
 
-    An IP address is allowed, because it can't be rebound.
+    `*.DOMAIN` allows all names of a domain. An IP address is allowed, because it can't be rebound.
     """
     if len(hosts := request.headers.getlist("host")) != 1:
         raise PermissionDeniedError(f"A request names one Host; this one names {len(hosts)}.")
     [host] = hosts
     name = _host_name(host)
-    if name not in allowed_hosts and not _is_address(name):
+    domain = f"*.{name.partition('.')[2]}"
+    if name not in allowed_hosts and domain not in allowed_hosts and not _is_address(name):
         raise PermissionDeniedError(
             f"This server does not answer to the host name {name!r}. If it is yours, add it to "
             f"TRAINSHED_SERVER_ALLOWED_HOSTS."
@@ -113,7 +115,7 @@ def is_upload_session(request: Request, route: Route) -> bool:
     """Return whether a request continues a resumable upload and brings no other credential."""
     return (
         route.access is Access.WRITE_OBJECTS
-        and route.path.endswith(_UPLOADS)
+        and (route.path.endswith(_UPLOADS) or (route.path == xml_paths.OBJECT and route.method == "PUT"))
         and bool(request.query_params.get("upload_id"))
         and "authorization" not in request.headers
         and "cookie" not in request.headers

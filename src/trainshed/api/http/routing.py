@@ -81,6 +81,7 @@ class Route:
     cross_origin: bool = False  #: the URL is a secret, so pages of any origin may call it
     schema: RouteSchema | None = None  #: of a route of our own API
     error_form: ErrorForm | None = None  #: of the protocol that the route serves; None is Google's
+    xml_errors: bool = False  #: errors are those of Cloud Storage's XML API
 
 
 class Router:

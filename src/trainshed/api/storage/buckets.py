@@ -89,6 +89,8 @@ def _check(body: Mapping[str, Any]) -> None:
     for key in sorted(UNSUPPORTED_FIELDS & set(body)):
         if not _is_off(body[key]):
             raise InvalidArgumentError(f"Buckets can't have {key} here. Leave it out.", field=key)
+    if body.get("rpo") not in (None, "", "DEFAULT"):
+        raise InvalidArgumentError("Buckets are kept in one place, and rpo is not kept. Leave it out.", field="rpo")
     check_acls(body)
     _check_iam_configuration(body.get("iamConfiguration"))
 

@@ -29,20 +29,25 @@ from trainshed.api.storage.requests import (
 )
 from trainshed.api.storage.resources import base_url, object_body, page_body, storage_response
 from trainshed.domain.iam import Access
-from trainshed.domain.objects import ObjectInfo, Preconditions
+from trainshed.domain.objects import ListQuery, ObjectInfo, ObjectPage, Preconditions
 from trainshed.errors import InvalidArgumentError
 from trainshed.services.storage.objects import ObjectSource
 
 
 async def index(request: Request) -> Response:
     query = parameters(request)
-    wanted = list_query(query)
-    objects, bucket = services(request).objects, request.path_params["bucket"]
+    page = await list_page(request, request.path_params["bucket"], list_query(query))
+    return storage_response(page_body(page, base_url(request), full_for=_full_for(request, query)))
+
+
+async def list_page(request: Request, bucket: str, wanted: ListQuery) -> ObjectPage:
+    """Return a page of a bucket's objects."""
+    objects = services(request).objects
     kind = CLOUD_LISTINGS if objects.in_cloud(bucket) else LISTINGS
     page = await slow_work(request, kind).run(request, partial(objects.list, bucket, wanted))
     if wanted.checksums:
         page = replace(page, items=tuple(await _with_checksums(request, page.items)))
-    return storage_response(page_body(page, base_url(request), full_for=_full_for(request, query)))
+    return page
 
 
 async def show(request: Request) -> Response:
@@ -136,7 +141,9 @@ async def _copy(request: Request, query: Mapping[str, str]) -> ObjectInfo:
     source_object = _copy_source(request, query)
     destination = draft(params["to_bucket"], {**query, "name": params["to_object"]}, _copy_metadata(body), {})
     copy_object = partial(services(request).objects.copy, source_object, destination, principal(request))
-    return await slow_work(request, COPIES).run(request, partial(copy_object, keep_traits=not _has_metadata(body)))
+    storage_class = destination.traits.storage_class if body.get("storageClass") else ""
+    work = partial(copy_object, keep_traits=not _has_metadata(body), storage_class=storage_class)
+    return await slow_work(request, COPIES).run(request, work)
 
 
 def _copy_metadata(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from trainshed.api.http.request import services
 from trainshed.api.http.routing import ProjectScope, Route
 from trainshed.api.storage.resources import base_url
 from trainshed.domain.iam import Access, Principal
+from trainshed.domain.storage import xml_paths
+from trainshed.domain.storage.xml_paths import host_bucket
 from trainshed.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from trainshed.services.storage.public_data import HOST, VIA, ProxiedResponse, PublicData
 from trainshed.services.storage.uris import parse_uri
@@ -28,13 +30,21 @@ LOG = logging.getLogger("trainshed.public_data")
 
 _BUCKET = "/storage/v1/b/{bucket}"
 _DOWNLOAD = f"/download{_BUCKET}/o/{{object}}"
-_PATHS = frozenset({_BUCKET, f"{_BUCKET}/o", f"{_BUCKET}/o/{{object}}", _DOWNLOAD})
+_MEDIA = frozenset({_DOWNLOAD, xml_paths.OBJECT})
+_PATHS = frozenset({_BUCKET, f"{_BUCKET}/o", f"{_BUCKET}/o/{{object}}", *_MEDIA, xml_paths.BUCKET})
 #: what is passed on of a request. Credentials, in whatever form, are not.
 _PARAMETERS = frozenset(
     {
         *("alt", "delimiter", "endOffset", "fields", "generation", "ifGenerationMatch", "ifGenerationNotMatch"),
         *("ifMetagenerationMatch", "ifMetagenerationNotMatch", "includeTrailingDelimiter", "matchGlob", "maxResults"),
         *("pageToken", "prefix", "prettyPrint", "projection", "startOffset", "versions"),
+    }
+)
+#: of the XML API's listings
+_XML_PARAMETERS = frozenset(
+    {
+        *("continuation-token", "delimiter", "encoding-type", "list-type", "marker", "max-keys", "prefix"),
+        *("start-after", "versions"),
     }
 )
 _REQUEST_HEADERS = ("accept-encoding", "if-match", "if-modified-since", "if-none-match", "if-range", "range")
@@ -52,7 +62,7 @@ async def is_anonymous_read(request: Request, route: Route) -> bool:
     """Return whether a program reads a bucket that no project has from Cloud Storage, without any credentials."""
     return (
         _is_read(request, route)
-        and request.headers.get("host") == HOST
+        and (request.headers.get("host") == HOST or host_bucket(request.headers.get("host", "")) != "")
         and "authorization" not in request.headers
         and not any(name in request.query_params for name in TOKEN_PARAMETERS)
         and await run_in_threadpool(_is_elsewhere, request)
@@ -115,7 +125,7 @@ async def respond(request: Request, route: Route) -> Response:
         request.scope["trainshed.services"] = replace(services(request), objects=public.mirrors.objects)
         request.scope["trainshed.project"] = ""
         return await route.handler(request)
-    is_media = route.path == _DOWNLOAD or request.query_params.get("alt") == "media"
+    is_media = route.path in _MEDIA or route.path == xml_paths.BUCKET or request.query_params.get("alt") == "media"
     if _is_document(request):
         return await optimizer_document.respond(request, download=is_media)
     headers = [(name, request.headers[name]) for name in _REQUEST_HEADERS if name in request.headers]
@@ -135,9 +145,11 @@ def _target(request: Request, route: Route) -> bytes:
     """Return the path and query for Google. Objects are downloaded by their public URL, which knows HEAD too."""
     pairs = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
     params = request.path_params
-    if route.path == _DOWNLOAD:
+    if route.path in _MEDIA:
         path = quote(f"/{params['bucket']}/{params['object']}")
         query = [pair for pair in pairs if pair[0] == "generation"]
+    elif route.path == xml_paths.BUCKET:
+        path, query = quote(f"/{params['bucket']}"), [pair for pair in pairs if pair[0] in _XML_PARAMETERS]
     else:
         folder, separator, name = f"/storage/v1/b/{quote(params['bucket'], safe='')}", "/o", params.get("object")
         ending = f"{separator}/{quote(name, safe='')}" if name else separator if route.path.endswith("/o") else ""

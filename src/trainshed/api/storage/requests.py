@@ -19,6 +19,8 @@ from trainshed.services.storage.objects import ObjectSource
 
 #: parameters that change the meaning of a request and are not supported
 UNSUPPORTED_PARAMETERS = {
+    "enableObjectRetention": "Single objects have no retention of their own.",
+    "filter": "Objects have no contexts by which they could be found.",
     "softDeleted": "Deleted objects are not kept.",
     "restoreToken": "Deleted objects are not kept.",
     "kmsKeyName": "Objects are not encrypted by keys of a key service.",
@@ -51,7 +53,6 @@ OBJECT_READ_ONLY_FIELDS = frozenset(
         "acl",
         "bucket",
         "componentCount",
-        "contexts",
         "crc32c",
         "etag",
         "generation",
@@ -77,6 +78,7 @@ _HOLDS = {"temporaryHold": "temporary_hold", "eventBasedHold": "event_based_hold
 #: features that are not supported: rejected unless they are off
 OBJECT_UNSUPPORTED_FIELDS = frozenset(
     {
+        "contexts",
         "retention",
         "kmsKeyName",
         "customerEncryption",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import urlencode
@@ -87,6 +88,17 @@ async def _begin(request: Request, query: Mapping[str, str]) -> Response:
 
 async def store(request: Request, stream: AsyncIterator[bytes], object_draft: ObjectDraft) -> ObjectInfo:
     """Write bytes to disk as they arrive, and make them the object."""
+    async with staged_bytes(request, stream, object_draft) as (staged, last):
+        return await slow_work(request, TRANSFERS).piece(
+            request, services(request).objects.store, staged, last, object_draft
+        )
+
+
+@asynccontextmanager
+async def staged_bytes(
+    request: Request, stream: AsyncIterator[bytes], object_draft: ObjectDraft
+) -> AsyncIterator[tuple[StagedObject | None, bytes]]:
+    """Write bytes to disk as they arrive, but the last of them: few bytes need no file before they are all there."""
     objects, transfers = services(request).objects, slow_work(request, TRANSFERS)
     staged: StagedObject | None = None
     try:
@@ -97,7 +109,7 @@ async def store(request: Request, stream: AsyncIterator[bytes], object_draft: Ob
                     staged = await transfers.piece(request, objects.stage, object_draft)
                 await transfers.piece(request, staged.write, last)
             last = chunk
-        return await transfers.piece(request, objects.store, staged, last, object_draft)
+        yield staged, last
     except BaseException:
         if staged is not None:
             staged.discard()
@@ -157,14 +169,23 @@ def parse_content_range(header: str) -> UploadRange:
 async def resume(request: Request) -> Response:
     """Append bytes to a resumable upload, or return its offset."""
     query = parameters(request)
+    outcome = await resume_upload(request, name=query.get("name", ""))
+    return outcome if isinstance(outcome, Response) else _object_response(request, query, outcome)
+
+
+async def resume_upload(request: Request, *, name: str) -> ObjectInfo | Response:
+    """Append bytes to a resumable upload. Returns the object if it is complete, else a response with its offset.
+
+    `name` is that of the object, to find it if the upload has become it.
+    """
     objects = services(request).objects
     upload_range = parse_content_range(request.headers.get("content-range", ""))
     session = await run_in_threadpool(
-        objects.resume, request.path_params["bucket"], query.get("upload_id", ""), query.get("name", "")
+        objects.resume, request.path_params["bucket"], request.query_params.get("upload_id", ""), name
     )
     trail(request).name(session.name if isinstance(session, ObjectInfo) else session.draft.name)
     if isinstance(session, ObjectInfo):
-        return _object_response(request, query, session)
+        return session
     try:
         complete = await _append(request, session, upload_range)
         hashes = draft(session.draft.bucket, {}, {"name": session.draft.name}, request.headers)
@@ -178,10 +199,9 @@ async def resume(request: Request) -> Response:
     session.draft = replace(
         session.draft, md5=session.draft.md5 or hashes.md5, crc32c=session.draft.crc32c or hashes.crc32c
     )
-    info = await slow_work(request, TRANSFERS).run(
+    return await slow_work(request, TRANSFERS).run(
         request, partial(objects.finish, session), otherwise=partial(objects.suspend, session)
     )
-    return _object_response(request, query, info)
 
 
 async def _append(request: Request, session: UploadSession, span: UploadRange) -> bool:

@@ -119,7 +119,7 @@ def _paths(request: SignableRequest) -> list[str]:
     """The path of the object, as it is at a host for all buckets and at one of the bucket's own."""
     name = quote(request.name, safe="/~")
     own = request.host.lower().startswith(f"{request.bucket}.")
-    return [f"/{request.bucket}/{name}", *([f"/{name}"] if own else [])]
+    return [f"/{request.bucket}/{name}" if name else f"/{request.bucket}", *([f"/{name}"] if own else [])]
 
 
 def _quoted(text: str) -> str:

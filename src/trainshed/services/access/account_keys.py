@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -94,14 +94,22 @@ class AccountKeys:
         """Return an access token for a request that a key has signed (RFC 7523). Returns None if it is not valid."""
         parts = assertion.split(".")
         header, claims = (_json(part) for part in parts[:2]) if len(parts) == 3 else ({}, {})
-        token = self._store.get(str(header.get("kid", ""))) if header.get("alg") == "RS256" else None
-        signature = _bytes(parts[2]) if len(parts) == 3 else b""
-        if token is None or not token.public_key or not token.good_at(self._clock()):
+        if header.get("alg") != "RS256":
             return None
-        signed = ".".join(parts[:2]).encode("ascii", "replace")
-        if not _is_signed(token, signed, signature) or not self._are_good(claims, token):
-            return None
-        return self._tokens.exchange_by_id(token.id, ttl_s=ttl_s, label="by key")
+        signature, signed = _bytes(parts[2]), ".".join(parts[:2]).encode("ascii", "replace")
+        for token in self._named(header, claims):
+            is_good = bool(token.public_key) and token.good_at(self._clock())
+            if is_good and _is_signed(token, signed, signature) and self._are_good(claims, token):
+                return self._tokens.exchange_by_id(token.id, ttl_s=ttl_s, label="by key")
+        return None
+
+    def _named(self, header: Mapping[str, Any], claims: Mapping[str, Any]) -> Sequence[Token]:
+        """Return the key that a request names, or those of its account: Google's library for Node names no key."""
+        if "kid" in header:
+            token = self._store.get(str(header["kid"]))
+            return [token] if token is not None else []
+        account = account_of(str(claims.get("iss", "")))
+        return list(self._store.keys_of(*account)) if account else []
 
     def _are_good(self, claims: Mapping[str, Any], token: Token) -> bool:
         begins, ends = claims.get("iat"), claims.get("exp")

@@ -191,7 +191,7 @@ class Objects:
         """Create a staged object for this draft. The caller passes it to `store` or discards it."""
         components(draft.name)
         staged = self._backend.stage()
-        staged.check_size = self._room(draft.bucket)
+        staged.check_size = self.room(draft.bucket)
         return staged
 
     def store(self, staged: StagedObject | None, rest: bytes, draft: ObjectDraft) -> ObjectInfo:
@@ -208,7 +208,7 @@ class Objects:
         with self._stored.taken(draft.bucket, staged.size):
             return self._backend.commit(staged, draft, budget)
 
-    def _room(self, bucket: str) -> Callable[[int], None] | None:
+    def room(self, bucket: str) -> Callable[[int], None] | None:
         """Return what raises `QuotaExceededError` if an object of this size is too much for a bucket."""
         return None if self._stored is None else self._stored.room(bucket)
 
@@ -233,11 +233,18 @@ class Objects:
         return replace(new, hold_released_us=self._clock() if ended else old.hold_released_us)
 
     def copy(
-        self, source: ObjectSource, draft: ObjectDraft, principal: Principal, budget: WorkBudget, *, keep_traits: bool
+        self,
+        source: ObjectSource,
+        draft: ObjectDraft,
+        principal: Principal,
+        budget: WorkBudget,
+        *,
+        keep_traits: bool,
+        storage_class: str = "",
     ) -> ObjectInfo:
         """Copy an object into any bucket that the principal may write to.
 
-        With `keep_traits`, the copy has the source's metadata.
+        With `keep_traits`, the copy has the source's metadata, with another storage class if one is given.
         """
         self._check_writable(draft.bucket, principal)
         if draft.traits.is_held and not keep_traits:
@@ -248,6 +255,7 @@ class Objects:
             reader.copy_to(staged, budget)
             crashpoint("object.rewrite.staged")
             traits = _without_holds(reader.info.traits) if keep_traits else draft.traits
+            traits = replace(traits, storage_class=storage_class or traits.storage_class)
             return self._commit(staged, replace(draft, traits=traits, components=reader.info.components), budget)
 
     def move(self, source: ObjectSource, draft: ObjectDraft, principal: Principal, budget: WorkBudget) -> ObjectInfo:
@@ -305,7 +313,7 @@ class Objects:
                 if info.upload == upload:
                     return info
             raise
-        session.check_size = self._room(bucket)
+        session.check_size = self.room(bucket)
         return session
 
     def keep(self, session: UploadSession) -> None:
@@ -321,23 +329,26 @@ class Objects:
         """Like `keep`, but returns immediately. The received bytes may not be on disk yet."""
         self._sessions.keep(session)
 
-    def finish(self, session: UploadSession, budget: WorkBudget | None = None) -> ObjectInfo:
-        """Commit a complete upload. A failed precondition or checksum ends it.
+    def finish(
+        self, session: UploadSession, budget: WorkBudget | None = None, *, sessions: UploadSessions | None = None
+    ) -> ObjectInfo:
+        """Commit a complete upload, of `sessions` if it is not resumable. A failed precondition or checksum ends it.
 
         After `DiskFullError`, `UnavailableError` and what `WorkBudget.check` raises, it can be finished later.
         """
+        sessions = sessions or self._sessions
         try:
             if session.draft.traits.is_held:
                 self._note_hold(session.draft.bucket)
             info = self._commit(session, session.draft, budget)
         except (DiskFullError, UnavailableError, RequestCancelledError, DeadlineExceededError):
-            self._sessions.keep(session)
+            sessions.keep(session)
             raise
         except BaseException:
-            self._sessions.end(session)
+            sessions.end(session)
             raise
         crashpoint("upload.finish.committed")
-        self._sessions.end(session)
+        sessions.end(session)
         return self._with_retention([info])[0]
 
     def cancel(self, bucket: str, upload: str) -> None:
