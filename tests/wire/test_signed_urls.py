@@ -170,6 +170,14 @@ def test_anything_else_is_refused_without_a_word_of_the_signature(
         assert signature[:16].encode() not in file.read_bytes(), file
 
 
+def test_a_url_for_an_upload_copies_nothing(server: RunningServer, bucket: Any) -> None:
+    bucket.blob("secret.txt").upload_from_string("x")
+    put = sign(server, bucket.blob("drop.txt"), "v4", method="PUT")
+    copied = ask(server.url, "PUT", put, headers={"x-goog-copy-source": f"/{BUCKET}/secret.txt"})
+    assert (copied.status, b"x-goog-copy-source" in copied.body) == (400, True)
+    assert not bucket.blob("drop.txt").exists()
+
+
 def test_a_viewer_s_key_signs_no_writes(server: RunningServer, account: str, bucket: Any) -> None:
     bucket.blob("seen.txt").upload_from_string("x")
     viewer = new_key(server, account, role="viewer")

@@ -202,6 +202,20 @@ def test_parts_are_replaced_listed_and_checked(server: RunningServer, bucket: An
     assert (blob.size, blob.content_type) == (PART + 3, "text/x-parts")
 
 
+def test_an_upload_is_of_one_object(server: RunningServer, bucket: Any) -> None:
+    upload = begun(server, "chosen")
+    etag = xml(server, "PUT", f"/{BUCKET}/chosen?uploadId={upload}&partNumber=1", b"x").headers["etag"]
+    other = f"/{BUCKET}/bystander?uploadId={upload}"
+    answers = [
+        xml(server, "PUT", f"{other}&partNumber=2", b"y"),
+        xml(server, "GET", other),
+        xml(server, "POST", other, completion((1, etag))),
+        xml(server, "DELETE", other),
+    ]
+    assert [answer.status for answer in answers] == [404] * 4
+    assert xml(server, "POST", f"/{BUCKET}/chosen?uploadId={upload}", completion((1, etag))).status == 200
+
+
 def test_a_small_part_ends_an_upload_and_a_cancelled_one_is_gone(server: RunningServer, bucket: Any) -> None:
     upload = begun(server, "small")
     path = f"/{BUCKET}/small?uploadId={upload}"

@@ -244,6 +244,11 @@ class PartSessions(UploadSessions):
             os.utime(self._data_path(upload))  # the upload is not idle
         return replace(_part(path), crc32c=crc32c)
 
+    def check_name(self, bucket: str, upload: str, name: str) -> None:
+        """Raises `NotFoundError` if an upload is not one of this object, for which alone its request is allowed."""
+        if self.draft_of(bucket, upload).name != name:
+            raise _session_not_found()
+
     def parts(self, bucket: str, upload: str) -> list[UploadPart]:
         """Return the parts of an upload by number. Raises `NotFoundError` if there is no such upload."""
         self.user_of(bucket, upload)

@@ -75,6 +75,35 @@ def test_a_digest_of_the_body_is_refused() -> None:
         signed_url(request(V4, x_goog_content_sha256="0" * 64))
 
 
+def digest_of(query: dict[str, str], *, host: str, bucket: str, name: str) -> bytes:
+    pairs = tuple(query.items())
+    return signed_url(
+        SignableRequest(method="GET", host=host, bucket=bucket, name=name, query=pairs, headers={})
+    ).texts[0]
+
+
+def test_a_v4_url_covers_what_could_copy_other_objects() -> None:
+    with pytest.raises(InvalidArgumentError, match="not x-goog-copy-source here"):
+        signed_url(request(V4, x_goog_copy_source="/b/secret", x_goog_hash="crc32c=AAAAAA=="))
+    covered = V4 | {"X-Goog-SignedHeaders": "host;x-goog-copy-source"}
+    assert len(signed_url(request(covered, x_goog_copy_source="/b/secret")).texts) == 1
+
+
+def test_a_v4_url_is_of_one_object() -> None:
+    own, server = "bkt.storage.googleapis.com", "bkt.example.com:8000"
+    nested = digest_of(V4, host=own, bucket="bkt", name="bkt/k")
+    assert digest_of(V4, host=own, bucket="bkt", name="k") != nested
+    of_other = digest_of(V4, host=server, bucket="other", name="k")
+    assert digest_of(V4, host=server, bucket="bkt", name="other/k") != of_other
+    with pytest.raises(InvalidArgumentError, match="of another bucket than its path"):
+        digest_of(V4, host=own, bucket="other", name="k")
+
+
+def test_a_v2_url_covers_the_parameters_of_uploads() -> None:
+    text = b"GET\n\n\n1795068000\n/b/a%20b/%C3%BC~"
+    assert signed_url(request(V2 | {"uploadId": "0"})).texts == (text + b"?uploadid=0",)
+
+
 @given(
     st.dictionaries(st.sampled_from([*V4, *V2]), st.text(max_size=40)),
     st.sampled_from(["X-Goog-Signature", "Signature"]),

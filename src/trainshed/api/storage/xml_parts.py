@@ -41,7 +41,7 @@ async def put_part(request: Request, query: Mapping[str, str]) -> Response:
         raise InvalidArgumentError("A part has a partNumber.", field="partNumber")
     part_draft = draft(params["bucket"], {"name": params["object"]}, {}, request.headers)
     uploads = services(request).part_uploads
-    await run_in_threadpool(uploads.parts, params["bucket"], query["uploadId"])  # before its bytes
+    await run_in_threadpool(uploads.parts, _target(request), query["uploadId"])  # before its bytes
     async with staged_bytes(request, request.stream(), part_draft) as (staged, rest):
         add = partial(uploads.add, params["bucket"], query["uploadId"], part_number)
         store = partial(add, staged=staged, rest=rest, draft=part_draft)
@@ -56,7 +56,7 @@ async def list_parts(request: Request, query: Mapping[str, str]) -> Response:
     params = request.path_params
     after = number(query, "part-number-marker") or 0
     limit = min(number(query, "max-parts") or MAX_LISTED, MAX_LISTED)
-    there = await run_in_threadpool(services(request).part_uploads.parts, params["bucket"], query["uploadId"])
+    there = await run_in_threadpool(services(request).part_uploads.parts, _target(request), query["uploadId"])
     rest = [part for part in there if part.number > after]
     page = rest[:limit]
     body: list[Node] = [
@@ -83,11 +83,9 @@ async def list_parts(request: Request, query: Mapping[str, str]) -> Response:
 
 async def complete(request: Request, query: Mapping[str, str]) -> Response:
     """Make the listed parts the object."""
-    params = request.path_params
-    trail(request).name(params["object"])
+    trail(request).name(request.path_params["object"])
     wanted = [_part(fields(element)) for element in await read_elements(request, "CompleteMultipartUpload")]
-    target = ObjectSource(bucket=params["bucket"], name=params["object"])
-    join = partial(services(request).part_uploads.complete, target, query["uploadId"], wanted)
+    join = partial(services(request).part_uploads.complete, _target(request), query["uploadId"], wanted)
     info = await slow_work(request, COPIES).run(request, join)
     body = [
         ("Location", f"{base_url(request)}/{info.bucket}/{info.name}"),
@@ -99,6 +97,11 @@ async def complete(request: Request, query: Mapping[str, str]) -> Response:
     return document("CompleteMultipartUploadResult", body, headers=headers)
 
 
+def _target(request: Request) -> ObjectSource:
+    """Return the object that the path names."""
+    return ObjectSource(bucket=request.path_params["bucket"], name=request.path_params["object"])
+
+
 def _part(part: Mapping[str, str]) -> tuple[int, str]:
     part_number = number(part, "PartNumber")
     etag = part.get("ETag", "").strip().strip('"')
@@ -108,7 +111,7 @@ def _part(part: Mapping[str, str]) -> tuple[int, str]:
 
 
 async def cancel(request: Request, query: Mapping[str, str]) -> Response:
-    params = request.path_params
-    trail(request).name(params["object"])
-    await run_in_threadpool(services(request).part_uploads.cancel, params["bucket"], query["uploadId"])
+    target = _target(request)
+    trail(request).name(target.name)
+    await run_in_threadpool(services(request).part_uploads.cancel, target, query["uploadId"])
     return Response(status_code=204)

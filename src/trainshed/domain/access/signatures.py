@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import quote, urlencode
 
+from trainshed.domain.storage.xml_paths import host_bucket
 from trainshed.errors import InvalidArgumentError
 
 #: query parameters of which one is in every signed URL
@@ -22,6 +23,10 @@ _CREDENTIAL = re.compile(r"([^/\s]{3,300})/(\d{8}/[A-Za-z0-9-]{1,40}/storage/goo
 _DATE = re.compile(r"\d{8}T\d{6}Z")
 _EMAIL = re.compile(r"([A-Za-z0-9._+-]{1,128})@([a-z0-9:.-]{1,128})\.iam\.gserviceaccount\.com")
 _SECOND_US = 1_000_000
+#: headers that a V4 URL need not cover: they change nothing. Of others, whoever has the URL could ask for a copy
+_FREE_HEADERS = frozenset({"x-goog-api-client", "x-goog-content-sha256", "x-goog-hash"})
+#: parameters that V2 leaves out of what is signed. Others name a part of the object, such as an upload
+_FREE_PARAMETERS = frozenset({"generation", "response-content-disposition", "response-content-type", "userproject"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,21 +79,24 @@ def _v4(request: SignableRequest, query: Mapping[str, str]) -> SignedUrl:
     names = query.get("X-Goog-SignedHeaders", "").split(";")
     if "host" not in names:
         raise InvalidArgumentError("The signature of a URL covers the host header. Sign it again.")
+    uncovered = sorted(name for name in request.headers if name.startswith("x-goog-") and name not in names)
+    if uncovered := [name for name in uncovered if name not in _FREE_HEADERS]:
+        raise InvalidArgumentError(
+            f"The signature of a URL covers all x-goog- headers of its request, but not {uncovered[0][:60]} here. Sign "
+            f"the URL with that header, or leave it out."
+        )
     if request.headers.get("x-goog-content-sha256", "UNSIGNED-PAYLOAD") != "UNSIGNED-PAYLOAD":
         raise InvalidArgumentError("The digest of a body is not part of a signature here. Sign it without.")
     values = dict(request.headers) | {"host": request.host}
     headers = "".join(f"{name}:{' '.join(values.get(name, '').split())}\n" for name in names)
     pairs = sorted((_quoted(name), _quoted(value)) for name, value in request.query if name != MARKS[0])
     canonical_query = "&".join(f"{name}={value}" for name, value in pairs)
-    texts = []
-    for path in _paths(request):
-        parts = (request.method, path, canonical_query, headers, ";".join(names), "UNSIGNED-PAYLOAD")
-        digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-        texts.append("\n".join((_ALGORITHM, date, credential[2], digest)).encode())
+    parts = (request.method, _path_at_host(request), canonical_query, headers, ";".join(names), "UNSIGNED-PAYLOAD")
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     begins_us = _date_us(date)
     return SignedUrl(
         email=credential[1],
-        texts=tuple(texts),
+        texts=("\n".join((_ALGORITHM, date, credential[2], digest)).encode(),),
         signature=_decoded(query[MARKS[0]], binascii.unhexlify),
         begins_us=begins_us,
         expires_us=begins_us + int(lifetime) * _SECOND_US,
@@ -104,8 +112,9 @@ def _v2(request: SignableRequest, query: Mapping[str, str]) -> SignedUrl:
     head += [f"{name}:{' '.join(value.split())}" for name, value in extensions]
     own = {"GoogleAccessId", "Expires", "Signature"}
     others = sorted((name.lower(), value.strip()) for name, value in request.query if name not in own)
-    path = _paths(request)[0]
-    resources = [path, f"{path}?{urlencode(others)}"] if others else [path]
+    path = _path(request)
+    resources = [path] if {name for name, _ in others} <= _FREE_PARAMETERS else []
+    resources += [f"{path}?{urlencode(others)}"] if others else []
     return SignedUrl(
         email=query.get("GoogleAccessId", ""),
         texts=tuple("\n".join([*head, resource]).encode() for resource in resources),
@@ -115,11 +124,21 @@ def _v2(request: SignableRequest, query: Mapping[str, str]) -> SignedUrl:
     )
 
 
-def _paths(request: SignableRequest) -> list[str]:
-    """The path of the object, as it is at a host for all buckets and at one of the bucket's own."""
+def _path(request: SignableRequest) -> str:
+    """The path of the object at a host for all buckets."""
     name = quote(request.name, safe="/~")
-    own = request.host.lower().startswith(f"{request.bucket}.")
-    return [f"/{request.bucket}/{name}" if name else f"/{request.bucket}", *([f"/{name}"] if own else [])]
+    return f"/{request.bucket}/{name}" if name else f"/{request.bucket}"
+
+
+def _path_at_host(request: SignableRequest) -> str:
+    """The path of the object at the host of the request: without the bucket at one of its own.
+
+    There is one such path, or else what is signed for an object would be good for another one too.
+    """
+    bucket = host_bucket(request.host)
+    if bucket and bucket != request.bucket:
+        raise InvalidArgumentError("The host of this request is of another bucket than its path.")
+    return f"/{quote(request.name, safe='/~')}" if bucket else _path(request)
 
 
 def _quoted(text: str) -> str:

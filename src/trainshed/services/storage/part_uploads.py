@@ -36,11 +36,14 @@ class PartUploads:
     ) -> UploadPart:
         """Append the last bytes to a part and keep it. The staged file is gone or the part's in every case."""
         with staged or self._objects.stage(draft) as file:
+            self._sessions.check_name(bucket, upload, draft.name)
             file.write(rest)
             return self._sessions.add(bucket, upload, number, file, draft)
 
-    def parts(self, bucket: str, upload: str) -> list[UploadPart]:
-        return self._sessions.parts(bucket, upload)
+    def parts(self, source: ObjectSource, upload: str) -> list[UploadPart]:
+        """Return the parts of an upload by number. Raises `NotFoundError` if it is not one of this object."""
+        self._sessions.check_name(source.bucket, upload, source.name)
+        return self._sessions.parts(source.bucket, upload)
 
     def uploads(self, bucket: str, *, prefix: str) -> list[PartUpload]:
         """Return the uploads of a bucket by name."""
@@ -52,7 +55,7 @@ class PartUploads:
     ) -> ObjectInfo:
         """Make the parts an object. `wanted` has their numbers and etags. A completed upload is the object again."""
         try:
-            chosen = self._chosen(source.bucket, upload, wanted)
+            chosen = self._chosen(source, upload, wanted)
             session = self._sessions.open(source.bucket, upload)
         except NotFoundError:
             if self._objects.exists(source.bucket, source.name):
@@ -68,8 +71,8 @@ class PartUploads:
             raise
         return self._objects.finish(session, budget, sessions=self._sessions)
 
-    def _chosen(self, bucket: str, upload: str, wanted: Sequence[tuple[int, str]]) -> list[UploadPart]:
-        there = {(part.number, part.etag): part for part in self._sessions.parts(bucket, upload)}
+    def _chosen(self, source: ObjectSource, upload: str, wanted: Sequence[tuple[int, str]]) -> list[UploadPart]:
+        there = {(part.number, part.etag): part for part in self.parts(source, upload)}
         numbers = [number for number, _ in wanted]
         if not numbers or numbers != sorted(set(numbers)):
             raise InvalidArgumentError("A completed upload lists its parts once each, by number, and at least one.")
@@ -84,5 +87,6 @@ class PartUploads:
             )
         return chosen
 
-    def cancel(self, bucket: str, upload: str) -> None:
-        self._sessions.end(self._sessions.open(bucket, upload))
+    def cancel(self, source: ObjectSource, upload: str) -> None:
+        self._sessions.check_name(source.bucket, upload, source.name)
+        self._sessions.end(self._sessions.open(source.bucket, upload))
