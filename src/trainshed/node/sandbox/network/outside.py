@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 NONE, GOOGLE_STORAGE, ALL = "none", "google-storage", "all"
 _ANY_PORT = 9  #: nothing is sent to it
+#: where clouds give out credentials of machines, besides link-local addresses: EC2 by IPv6, Azure, Alibaba
+_OF_CLOUDS = frozenset(("fd00:ec2::254", "168.63.129.16", "100.100.100.200"))
 
 
 def refusal(address: str, refused: frozenset[str] = frozenset()) -> str:
@@ -35,6 +37,8 @@ def refusal(address: str, refused: frozenset[str] = frozenset()) -> str:
         return "is this machine"
     if known.is_link_local:
         return "is link-local"
+    if str(known) in _OF_CLOUDS:
+        return "is a service of a cloud, which may have credentials of this machine"
     if known.is_multicast or known == ipaddress.ip_address("255.255.255.255"):
         return "is no single machine"
     if str(known) in refused:
