@@ -35,12 +35,26 @@ def test_another_folder_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"\xff\xfe", "a: [", "!!python/object:os.system {}", "[" * 5000, "&a [*a, x", "x" * (5 << 20)],
+    [b"\xff\xfe", "a: [", "!!python/object:os.system {}", "[" * 5000, "&a [*a, x", "x" * (1 << 20)],
     ids=range(6),
 )
 def test_a_bad_file_is_refused_with_its_name(tmp_path: Path, content: str | bytes) -> None:
     with pytest.raises(FailedPreconditionError, match="gs://b/m/MLmodel"):
         read_mlflow_model(folder(tmp_path, content), where=WHERE)
+
+
+@pytest.mark.parametrize(
+    ("written", "version"),
+    [("2.10", "2.10"), ("null", ""), ("[&a [x, x], *a]", ""), ("0x" + "f" * 5000, "0x" + "f" * 5000)],
+    ids=range(4),
+)
+def test_values_are_texts(tmp_path: Path, written: str, version: str) -> None:
+    """A number of many digits, or a list that names another one again and again, costs no more than its text."""
+    merged = "m: &m {a: 1}\nn: {<<: [*m, *m]}\nt: 1:59:59\nd: 2026-13-45\n"
+    content = f"{merged}flavors: {{python_function: {{}}}}\nmlflow_version: {written}\n"
+    model = read_mlflow_model(folder(tmp_path, content), where=WHERE)
+    assert model is not None
+    assert model.version == version
 
 
 def test_a_package_requires_what_the_runtime_lacks(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,10 +24,22 @@ from trainshed.domain.models.mlflow_models import (
 from trainshed.errors import FailedPreconditionError
 from trainshed.runtimes.catalogue import CATALOGUE
 
-_MAX_BYTES = 4 << 20  #: of a file that the server reads
+_MAX_BYTES = 512 << 10  #: of a file that the server reads
 _NAME = "mlflow_model_requirements"
 _INFO = f"{_NAME}-1.0.dist-info"
 _WHEEL_NAME = f"{_NAME}-1.0-py3-none-any.whl"
+
+
+class _TextLoader(yaml.BaseLoader):
+    """Reads every value as the text in the file, and null as None.
+
+    Numbers, dates and merged mappings of a few kilobytes can take the server minutes or all of its memory.
+    """
+
+
+_NULL = "tag:yaml.org,2002:null"
+_TextLoader.add_implicit_resolver(_NULL, re.compile(r"(?:~|null|Null|NULL)?\Z"), ["~", "n", "N", ""])
+_TextLoader.add_constructor(_NULL, lambda loader, node: None)
 
 
 def read_mlflow_model(folder: Path, *, where: str) -> MlflowModel | None:
@@ -38,8 +51,8 @@ def read_mlflow_model(folder: Path, *, where: str) -> MlflowModel | None:
     if not path.is_file():
         return None
     try:
-        document = yaml.safe_load(_read(path, where))
-    except (yaml.YAMLError, RecursionError, ValueError) as exc:
+        document = yaml.load(_read(path, where), Loader=_TextLoader)  # noqa: S506  makes texts, lists and mappings only
+    except (yaml.YAMLError, RecursionError) as exc:
         raise FailedPreconditionError(f"{where}/{MLMODEL} can't be read: {type(exc).__name__}: {exc}.") from exc
     names = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
     return mlflow_model(document, names, where=where)
@@ -65,7 +78,7 @@ def requirements_of(model: MlflowModel, folder: Path, runtime: str, copies: Path
 
 def _read(path: Path, where: str) -> str:
     if path.stat().st_size > _MAX_BYTES:
-        raise FailedPreconditionError(f"{where}/{path.name} is larger than {_MAX_BYTES >> 20} MB.")
+        raise FailedPreconditionError(f"{where}/{path.name} is larger than {_MAX_BYTES >> 10} KB.")
     try:
         return path.read_text()
     except UnicodeDecodeError as exc:

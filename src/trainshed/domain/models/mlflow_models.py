@@ -43,7 +43,8 @@ def mlflow_model(document: object, names: Collection[str], *, where: str) -> Mlf
     flavors = document.get("flavors") if isinstance(document, Mapping) else None
     if not isinstance(document, Mapping) or not isinstance(flavors, Mapping) or not flavors:
         raise FailedPreconditionError(f'{where}/{MLMODEL} is no file of MLflow: it must have "flavors".')
-    version = str(document.get("mlflow_version") or "")
+    written = document.get("mlflow_version")
+    version = written if isinstance(written, str) else ""  # a list of lists may be endless as a text
     given = tuple(sorted(map(str, flavors)))
     for flavor, find in _NATIVE.items():
         config = flavors.get(flavor)
