@@ -12,7 +12,7 @@ from trainshed.testing.conformance.targets import TRAINSHED, Target
 
 OUTCOMES = ("passed", "failed", "skipped")
 #: modules of this package that have a suite, in the order of the page
-NAMES = ("airflow",)
+NAMES = ("airflow", "google_cloud_storage", "gcsfs", "node_storage")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,41 @@
+"""gcsfs's own suite, from its source on the package index. Releases after 2025.12 leave the tests out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from trainshed.testing.conformance.environments import ROOT, python_environment
+from trainshed.testing.conformance.pytest_results import run_pytest
+from trainshed.testing.conformance.storage_clients import direct_environment, fetch_source, key_file
+from trainshed.testing.conformance.suites import Case, Installed, Suite
+from trainshed.testing.conformance.targets import Target
+
+VERSION = "2025.12.0"
+PACKAGES = (
+    *(f"gcsfs=={VERSION}", "google-cloud-storage-control", "fusepy", "crcmod", "pip", "setuptools", "wheel"),
+    *("pytest==8.*", "pytest-timeout", "pytest-asyncio", "pytest-subtests"),
+)
+_TIMEOUT_S = 3600
+
+
+def install(folder: Path) -> Installed:
+    installed = python_environment(folder, python="3.11", packages=PACKAGES, shown=("gcsfs",))
+    fetch_source(installed, "gcsfs", VERSION, folder)
+    return installed
+
+
+def run(installed: Installed, target: Target, folder: Path) -> Sequence[Case]:
+    source = ROOT / "gcsfs" / f"gcsfs-{VERSION}"
+    environment = {
+        **direct_environment(target, key_file(target, folder)),
+        "STORAGE_EMULATOR_HOST": target.url,
+        "GCSFS_TEST_PROJECT": target.project,
+        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # or gcsfs asks a gRPC service for each bucket's type
+    }
+    options = ["-q", "--timeout=60", "-p", "no:cacheprovider", f"--rootdir={source}", "-W", "ignore"]
+    command = [str(installed.program), "-m", "pytest", *options, str(source / "gcsfs" / "tests")]
+    return run_pytest(command, folder=folder, environment=environment, timeout_s=_TIMEOUT_S)
+
+
+SUITE = Suite(name="gcsfs", title="gcsfs's own suite", install=install, run=run)
