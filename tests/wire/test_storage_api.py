@@ -325,6 +325,7 @@ def test_conditions_and_etags(storage: Storage) -> None:
     assert storage("GET", f"{path}?ifGenerationNotMatch={info['generation']}").status == 304
     assert storage("GET", f"{path}?ifMetagenerationMatch=2").status == 412
     assert storage("GET", path, if_none_match=f'"{info["etag"]}"').status == 304
+    assert storage("GET", f"{path}?alt=media").headers["etag"] == info["etag"]  # without quotes, as clients compare it
     assert storage("PATCH", f"{path}?ifMetagenerationMatch=1", {"metadata": {"a": "b"}}).json["metageneration"] == "2"
     assert storage("PATCH", path, {"metadata": {"a": "c"}}, if_match=info["etag"]).status == 412
     assert storage("DELETE", f"{path}?ifGenerationMatch=1").status == 412
@@ -459,6 +460,28 @@ def test_parts_of_a_compose_of_the_wrong_kind_are_named(storage: Storage, value:
         answer = storage("POST", path, body)
         assert (answer.status, field in answer.json["error"]["message"]) == (400, True)
     assert storage("POST", path, {"destination": None, "sourceObjects": [{"name": "piece"}]}).status == 200
+
+
+def test_a_compose_deletes_its_sources_if_it_is_to(storage: Storage) -> None:
+    for name in ("first", "second", "held"):
+        storage.put(name, name.encode())
+    held = f"/storage/v1/b/{BUCKET}/o/held"
+    assert storage("PATCH", held, {"temporaryHold": True}).status == 200
+
+    def compose(delete: Any, *names: str) -> int:
+        body = {"deleteSourceObjects": delete, "sourceObjects": [{"name": name} for name in names]}
+        return storage("POST", f"/storage/v1/b/{BUCKET}/o/first/compose", body).status
+
+    def there() -> list[str]:
+        listed = storage("GET", f"/storage/v1/b/{BUCKET}/o").json["items"]
+        return [item["name"] for item in listed if item["name"] in ("first", "second", "held")]
+
+    assert (compose("yes", "first", "second"), compose(True, "second", "held")) == (400, 403)
+    assert there() == ["first", "held", "second"]
+    assert compose(True, "first", "second", "second") == 200
+    assert there() == ["first", "held"]  # the destination stays, though it was a source
+    assert storage("GET", f"/storage/v1/b/{BUCKET}/o/first?alt=media").body == b"firstsecondsecond"
+    assert storage("PATCH", held, {"temporaryHold": False}).status == 200
 
 
 @pytest.mark.fault("F63")

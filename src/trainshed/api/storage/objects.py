@@ -54,7 +54,7 @@ async def show(request: Request) -> Response:
     query = parameters(request)
     objects = services(request).objects
     if query.get("alt") == "media":
-        return await media(request, objects, source(request, query))
+        return _with_plain_etag(await media(request, objects, source(request, query)))
     info = await run_in_threadpool(objects.get, source(request, query))
     return _object_response(request, query, *await _with_checksums(request, [info]))
 
@@ -72,6 +72,12 @@ async def download(request: Request) -> Response:
     if request.method == "HEAD":
         return await _head(request)
     return await media(request, services(request).objects, source(request, parameters(request)))
+
+
+def _with_plain_etag(response: Response) -> Response:
+    """Drop the quotes of the entity tag, as Google does here: clients compare it with that of the resource."""
+    response.headers["etag"] = response.headers["etag"].strip('"')
+    return response
 
 
 async def _head(request: Request) -> Response:
@@ -160,14 +166,17 @@ async def compose(request: Request) -> Response:
     query = parameters(request)
     body = await read_json_object(request)
     known_only(body, {"kind", "sourceObjects", "destination", "deleteSourceObjects"}, what="a compose request")
-    if body.get("deleteSourceObjects"):
-        raise InvalidArgumentError("Sources of a compose stay here. Delete them yourself.", field="deleteSourceObjects")
+    delete_sources = body.get("deleteSourceObjects") or False
+    if not isinstance(delete_sources, bool):
+        raise InvalidArgumentError("deleteSourceObjects is true or false.", field="deleteSourceObjects")
     params = request.path_params
     destination = draft(
         params["bucket"], {**query, "name": params["object"]}, _copy_metadata(_map(body, "destination")), {}
     )
-    compose_object = partial(services(request).objects.compose, _sources(params["bucket"], body), destination)
-    info = await slow_work(request, COPIES).run(request, compose_object)
+    sources = _sources(params["bucket"], body)
+    compose_object = partial(services(request).objects.compose, sources, destination)
+    work = partial(compose_object, delete_sources=delete_sources)
+    info = await slow_work(request, COPIES).run(request, work)
     return _object_response(request, query, info)
 
 

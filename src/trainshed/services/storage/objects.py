@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainshed.buckets.backend import BucketBackend
@@ -269,21 +269,38 @@ class Objects:
         self._backend.delete(source.bucket, source.name, Preconditions(generation=info.generation))
         return moved
 
-    def compose(self, sources: Sequence[ObjectSource], draft: ObjectDraft, budget: WorkBudget) -> ObjectInfo:
-        """Concatenate objects of one bucket into a new one."""
+    def compose(
+        self, sources: Sequence[ObjectSource], draft: ObjectDraft, budget: WorkBudget, *, delete_sources: bool = False
+    ) -> ObjectInfo:
+        """Concatenate objects of one bucket into a new one.
+
+        With `delete_sources`, the sources are deleted then, as they were read. An interruption leaves some of them.
+        """
         if not 1 <= len(sources) <= MAX_SOURCES:
             raise InvalidArgumentError(
                 f"A compose takes 1 to {MAX_SOURCES} source objects; this one has {len(sources)}."
             )
         count = 0
+        read: dict[tuple[str, int | None], ObjectInfo] = {}
         with self.stage(draft) as staged:
             for source in sources:
                 with self._backend.open(source.bucket, source.name, generation=source.generation) as reader:
                     source.conditions.check_write(reader.info)
+                    if delete_sources:
+                        self._rules(source.bucket).check_replacement(reader.info, self._clock())
+                    read[source.name, source.generation] = reader.info
                     reader.copy_to(staged, budget)
                     count += reader.info.components or 1
             crashpoint("object.compose.staged")
-            return self._commit(staged, replace(draft, components=count), budget)
+            composed = self._commit(staged, replace(draft, components=count), budget)
+        if delete_sources:
+            self._delete_read({source: info for source, info in read.items() if info.name != draft.name})
+        return composed
+
+    def _delete_read(self, read: Mapping[tuple[str, int | None], ObjectInfo]) -> None:
+        for (name, generation), info in read.items():
+            conditions = Preconditions(generation=info.generation)
+            self._backend.delete(info.bucket, name, conditions, generation=generation)
 
     def _check_writable(self, bucket: str, principal: Principal) -> None:
         project = self._owner(bucket)
