@@ -22,6 +22,7 @@ _ALGORITHM = "GOOG4-RSA-SHA256"
 _CREDENTIAL = re.compile(r"([^/\s]{3,300})/(\d{8}/[A-Za-z0-9-]{1,40}/storage/goog4_request)")
 _DATE = re.compile(r"\d{8}T\d{6}Z")
 _EMAIL = re.compile(r"([A-Za-z0-9._+-]{1,128})@([a-z0-9:.-]{1,128})\.iam\.gserviceaccount\.com")
+_PORT = re.compile(r":\d+$")
 _SECOND_US = 1_000_000
 #: headers that a V4 URL need not cover: they change nothing. Of others, whoever has the URL could ask for a copy
 _FREE_HEADERS = frozenset({"x-goog-api-client", "x-goog-content-sha256", "x-goog-hash"})
@@ -87,16 +88,19 @@ def _v4(request: SignableRequest, query: Mapping[str, str]) -> SignedUrl:
         )
     if request.headers.get("x-goog-content-sha256", "UNSIGNED-PAYLOAD") != "UNSIGNED-PAYLOAD":
         raise InvalidArgumentError("The digest of a body is not part of a signature here. Sign it without.")
-    values = dict(request.headers) | {"host": request.host}
-    headers = "".join(f"{name}:{' '.join(values.get(name, '').split())}\n" for name in names)
     pairs = sorted((_quoted(name), _quoted(value)) for name, value in request.query if name != MARKS[0])
     canonical_query = "&".join(f"{name}={value}" for name, value in pairs)
-    parts = (request.method, _path_at_host(request), canonical_query, headers, ";".join(names), "UNSIGNED-PAYLOAD")
-    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    texts = []
+    for host in _hosts(request.host):
+        values = dict(request.headers) | {"host": host}
+        headers = "".join(f"{name}:{' '.join(values.get(name, '').split())}\n" for name in names)
+        parts = (request.method, _path_at_host(request), canonical_query, headers, ";".join(names), "UNSIGNED-PAYLOAD")
+        digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        texts.append("\n".join((_ALGORITHM, date, credential[2], digest)).encode())
     begins_us = _date_us(date)
     return SignedUrl(
         email=credential[1],
-        texts=("\n".join((_ALGORITHM, date, credential[2], digest)).encode(),),
+        texts=tuple(texts),
         signature=_decoded(query[MARKS[0]], binascii.unhexlify),
         begins_us=begins_us,
         expires_us=begins_us + int(lifetime) * _SECOND_US,
@@ -139,6 +143,15 @@ def _path_at_host(request: SignableRequest) -> str:
     if bucket and bucket != request.bucket:
         raise InvalidArgumentError("The host of this request is of another bucket than its path.")
     return f"/{quote(request.name, safe='/~')}" if bucket else _path(request)
+
+
+def _hosts(header: str) -> list[str]:
+    """What may be signed of a host header: Google's library for Node leaves the port out, and its requests have it.
+
+    Never the host of a bucket's own for another one: the same path is another object there.
+    """
+    name = _PORT.sub("", header)
+    return [header] if name == header or host_bucket(name) != host_bucket(header) else [header, name]
 
 
 def _quoted(text: str) -> str:
