@@ -158,6 +158,21 @@ def test_lifecycle_rules_are_applied_and_spare_what_is_held(client: Any, bucket:
     assert list(client.get_bucket(bucket.name).lifecycle_rules) == []
 
 
+def test_lifecycle_rules_end_uploads_in_parts(server: RunningServer, client: Any, bucket: Any) -> None:
+    token = {"authorization": f"Bearer {server.token}"}
+    for name in ("tmp/given-up", "kept"):
+        assert ask(server.url, "POST", f"/{bucket.name}/{name}?uploads", body=b"", headers=token).status == 200
+
+    def left() -> list[str]:
+        listed = ask(server.url, "GET", f"/{bucket.name}?uploads", headers=token).body.decode()
+        return [name for name in ("tmp/given-up", "kept") if f"<Key>{name}</Key>" in listed]
+
+    assert left() == ["tmp/given-up", "kept"]
+    bucket.add_lifecycle_abort_incomplete_multipart_upload_rule(age=0, matches_prefix=["tmp/"])
+    bucket.patch()
+    eventually(left, ["kept"].__eq__)
+
+
 def test_pages_of_other_sites_may_do_what_the_bucket_s_rules_say(server: RunningServer, client: Any) -> None:
     bucket = client.create_bucket("set-cors")
     bucket.blob("a.txt").upload_from_string("x")

@@ -99,7 +99,8 @@ def build_core(home: Home, settings: Settings, database: Database, sandbox: Sand
     )
     backend = BackendRouter(file_backend, {each.name: CloudBackend(each.cloud()) for each in cloud_buckets})
     _make_missing_folders(bucket_store, home.buckets, file_backend)
-    buckets = Buckets(bucket_store, backend)
+    parts = PartSessions(home.uploads / "parts")
+    buckets = Buckets(bucket_store, backend, uploads=parts)
     _register_cloud_buckets(cloud_buckets, buckets, file_backend)
     quotas = QuotaStore(database)
     quotas.all()  # so that `known` has them
@@ -135,7 +136,7 @@ def build_core(home: Home, settings: Settings, database: Database, sandbox: Sand
         backend=backend,
         buckets=buckets,
         objects=objects,
-        part_uploads=PartUploads(objects, PartSessions(home.uploads / "parts")),
+        part_uploads=PartUploads(objects, parts),
         sandbox=sandbox,
         engine=LocalEngine(
             home,

@@ -8,7 +8,7 @@ import pytest
 
 from trainshed.domain.objects import ObjectInfo, ObjectMetadata
 from trainshed.domain.storage.cors import checked_cors, preflight_headers, response_headers
-from trainshed.domain.storage.lifecycle import DAY_US, LifecycleAction, action_for, checked_lifecycle
+from trainshed.domain.storage.lifecycle import DAY_US, LifecycleAction, action_for, checked_lifecycle, ends_upload
 from trainshed.domain.storage.settings import STORAGE_CLASSES
 from trainshed.errors import InvalidArgumentError
 
@@ -75,6 +75,19 @@ def test_deleting_comes_first_and_a_class_is_set_once() -> None:
     assert action_for(rules, version(2, storage_class="COLDLINE"), newer=0, now_us=NOW_US) is None
 
 
+def test_rules_of_uploads_are_for_uploads_alone() -> None:
+    def ends(name: str, days: int) -> bool:
+        return ends_upload(rules, name, begun_us=NOW_US - days * DAY_US, now_us=NOW_US)
+
+    abort = {"type": "AbortIncompleteMultipartUpload"}
+    rules: dict[str, Any] = {"rule": [{"action": abort, "condition": {"age": 2, "matchesPrefix": ["logs/"]}}]}
+    assert checked_lifecycle(rules, STORAGE_CLASSES) == rules
+    assert [ends("logs/a", 2), ends("logs/a", 1), ends("a", 9)] == [True, False, False]
+    assert action_for(rules, version(9), newer=0, now_us=NOW_US) is None
+    rules = {"rule": [{"action": DELETE, "condition": {"age": 0}}]}
+    assert not ends("logs/a", 9)
+
+
 @pytest.mark.parametrize(
     "rules",
     [
@@ -84,7 +97,7 @@ def test_deleting_comes_first_and_a_class_is_set_once() -> None:
         {"rule": "x"},
         {"rule": [{"action": DELETE}]},
         {"rule": [{"action": DELETE, "condition": {}}]},
-        {"rule": [{"action": {"type": "AbortIncompleteMultipartUpload"}, "condition": {"age": 1}}]},
+        {"rule": [{"action": {"type": "AbortIncompleteMultipartUpload"}, "condition": {"isLive": True}}]},
         {"rule": [{"action": {"type": "SetStorageClass", "storageClass": "WARM"}, "condition": {"age": 1}}]},
         {"rule": [{"action": DELETE, "condition": {"age": -1}}]},
         {"rule": [{"action": DELETE, "condition": {"age": True}}]},

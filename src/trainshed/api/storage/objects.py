@@ -71,7 +71,7 @@ async def download(request: Request) -> Response:
     """Respond with the bytes of an object, or with the headers alone."""
     if request.method == "HEAD":
         return await _head(request)
-    return await media(request, services(request).objects, source(request, parameters(request)))
+    return _with_plain_etag(await media(request, services(request).objects, source(request, parameters(request))))
 
 
 def _with_plain_etag(response: Response) -> Response:
@@ -83,7 +83,7 @@ def _with_plain_etag(response: Response) -> Response:
 async def _head(request: Request) -> Response:
     info = await run_in_threadpool(services(request).objects.get, source(request, parameters(request)))
     (info,) = await _with_checksums(request, [info])
-    return Response(headers=media_headers(info))
+    return _with_plain_etag(Response(headers=media_headers(info)))
 
 
 def _change_handler(*, merge: bool) -> Handler:

@@ -1,4 +1,7 @@
-"""Lifecycle rules of a bucket: which versions of objects are deleted, or get another storage class, and when."""
+"""Lifecycle rules of a bucket: which versions of objects are deleted, or get another storage class, and when.
+
+Uploads in parts that are not complete end by rules too.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,13 @@ from trainshed.domain.objects import ObjectInfo
 from trainshed.domain.times import parse_rfc3339
 from trainshed.errors import InvalidArgumentError
 
-DELETE, SET_CLASS = "Delete", "SetStorageClass"
+DELETE, SET_CLASS, ABORT = "Delete", "SetStorageClass", "AbortIncompleteMultipartUpload"
 MAX_RULES = 100
 DAY_US = 86_400_000_000
 _NUMBERS = frozenset({"age", "daysSinceCustomTime", "daysSinceNoncurrentTime", "numNewerVersions"})
 _DATES = frozenset({"createdBefore", "customTimeBefore", "noncurrentTimeBefore"})
 _LISTS = frozenset({"matchesPrefix", "matchesStorageClass", "matchesSuffix"})
+_OF_UPLOADS = frozenset({"age", "matchesPrefix", "matchesSuffix"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +46,14 @@ def checked_lifecycle(value: object, classes: Sequence[str]) -> dict[str, Any] |
             raise _wrong("has rules with an action and a condition")
         _check_action(rule["action"], classes)
         _check_condition(rule["condition"])
+        if rule["action"]["type"] == ABORT and not _OF_UPLOADS.issuperset(rule["condition"]):
+            raise _wrong(f"has rules that end uploads, by {', '.join(sorted(_OF_UPLOADS))} alone")
     return {"rule": rules} if rules else None
 
 
 def _check_action(action: object, classes: Sequence[str]) -> None:
-    if not isinstance(action, dict) or action.get("type") not in (DELETE, SET_CLASS):
-        raise _wrong(f"has the actions {DELETE} and {SET_CLASS}; uploads that are not complete end after a week")
+    if not isinstance(action, dict) or action.get("type") not in (DELETE, SET_CLASS, ABORT):
+        raise _wrong(f"has the actions {DELETE}, {SET_CLASS} and {ABORT}")
     if action["type"] == SET_CLASS and action.get("storageClass") not in classes:
         raise _wrong(f"sets one of the storage classes {', '.join(classes)}")
     if set(action) - {"type", "storageClass"}:
@@ -77,13 +83,24 @@ def action_for(lifecycle: Mapping[str, Any], info: ObjectInfo, *, newer: int, no
     actions = [
         LifecycleAction(kind=rule["action"]["type"], storage_class=rule["action"].get("storageClass", ""))
         for rule in lifecycle["rule"]
-        if _matches(rule["condition"], info, newer=newer, now_us=now_us)
+        if rule["action"]["type"] != ABORT and _matches(rule["condition"], info, newer=newer, now_us=now_us)
     ]
     for action in actions:
         if action.kind == DELETE:
             return action
     changes = [action for action in actions if action.storage_class != info.traits.storage_class]
     return changes[0] if changes and len(changes) == len(actions) else None
+
+
+def ends_upload(lifecycle: Mapping[str, Any], name: str, *, begun_us: int, now_us: int) -> bool:
+    """Tell whether the rules end an upload in parts now."""
+    as_object = ObjectInfo(
+        bucket="", name=name, size=0, generation=0, metageneration=0, created_us=begun_us, updated_us=begun_us
+    )
+    return any(
+        rule["action"]["type"] == ABORT and _matches(rule["condition"], as_object, newer=0, now_us=now_us)
+        for rule in lifecycle["rule"]
+    )
 
 
 def _matches(condition: Mapping[str, Any], info: ObjectInfo, *, newer: int, now_us: int) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from trainshed.buckets.backend import BucketBackend
 from trainshed.buckets.names import bucket_name
+from trainshed.buckets.uploads import PartSessions
 from trainshed.domain import names
 from trainshed.domain.objects import MAX_PAGE, Bucket, Preconditions
 from trainshed.domain.storage import settings
@@ -38,12 +39,20 @@ class BucketChange:
 class Buckets:
     """Buckets and their projects. Names are unique across all projects. Thread-safe."""
 
-    def __init__(self, store: BucketStore, backend: BucketBackend, *, clock: Callable[[], int] = now_us) -> None:
+    def __init__(
+        self,
+        store: BucketStore,
+        backend: BucketBackend,
+        *,
+        uploads: PartSessions | None = None,
+        clock: Callable[[], int] = now_us,
+    ) -> None:
+        """`uploads` are those in parts, which lifecycle rules end."""
         self._store = store
         self._backend = backend
         self._clock = clock
         self._lock = threading.Lock()
-        self._sweeper = LifecycleSweeper(store, backend, clock=clock)
+        self._sweeper = LifecycleSweeper(store, backend, uploads=uploads, clock=clock)
 
     def begin(self) -> None:
         """Apply lifecycle rules from now on."""

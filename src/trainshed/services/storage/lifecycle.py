@@ -1,4 +1,7 @@
-"""The sweep of lifecycle rules: deletes versions of objects, or changes their storage class, when their time comes."""
+"""The sweep of lifecycle rules: deletes versions of objects, or changes their storage class, when their time comes.
+
+It ends uploads in parts too.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,17 @@ from typing import Any
 
 from trainshed.background import BackgroundLoop
 from trainshed.buckets.backend import BucketBackend
+from trainshed.buckets.uploads import PartSessions
 from trainshed.domain.objects import ListQuery, ObjectInfo, Preconditions
-from trainshed.domain.storage.lifecycle import DELETE, LifecycleAction, action_for
+from trainshed.domain.storage.lifecycle import DELETE, LifecycleAction, action_for, ends_upload
 from trainshed.domain.times import now_us
-from trainshed.errors import ConditionNotMetError, NotFoundError, PermissionDeniedError, TrainshedError
+from trainshed.errors import (
+    ConditionNotMetError,
+    NotFoundError,
+    PermissionDeniedError,
+    TrainshedError,
+    UnavailableError,
+)
 from trainshed.store.buckets import BucketStore
 
 LOG = logging.getLogger("trainshed.lifecycle")
@@ -24,9 +34,17 @@ SWEEP_INTERVAL_S = 600.0
 class LifecycleSweeper:
     """Applies the lifecycle rules of all buckets, again and again. Thread-safe."""
 
-    def __init__(self, store: BucketStore, backend: BucketBackend, *, clock: Callable[[], int] = now_us) -> None:
+    def __init__(
+        self,
+        store: BucketStore,
+        backend: BucketBackend,
+        *,
+        uploads: PartSessions | None = None,
+        clock: Callable[[], int] = now_us,
+    ) -> None:
         self._store = store
         self._backend = backend
+        self._uploads = uploads
         self._clock = clock
         self.loop = BackgroundLoop("lifecycle", self._step)
 
@@ -36,6 +54,7 @@ class LifecycleSweeper:
                 break
             try:
                 self.sweep(name, lifecycle)
+                self._end_uploads(name, lifecycle)
             except TrainshedError as exc:
                 LOG.warning("lifecycle.failed bucket=%s reason=%s", name, exc)
         return SWEEP_INTERVAL_S
@@ -55,6 +74,19 @@ class LifecycleSweeper:
         if count:
             LOG.info("lifecycle.applied bucket=%s versions=%d", bucket, count)
         return count
+
+    def _end_uploads(self, bucket: str, lifecycle: Mapping[str, Any]) -> None:
+        """End the uploads in parts whose time has come. One that a request uses is ended by a later sweep."""
+        if self._uploads is None:
+            return
+        for each in self._uploads.uploads(bucket):
+            if not ends_upload(lifecycle, each.name, begun_us=each.begun_us, now_us=self._clock()):
+                continue
+            try:
+                self._uploads.end(self._uploads.open(bucket, each.upload))
+            except (NotFoundError, UnavailableError):
+                continue
+            LOG.info("lifecycle.upload_ended bucket=%s", bucket)
 
     def _versions(self, bucket: str) -> Iterator[ObjectInfo]:
         query = ListQuery(versions=True, checksums=False)

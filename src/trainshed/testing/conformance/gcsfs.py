@@ -38,4 +38,11 @@ def run(installed: Installed, target: Target, folder: Path) -> Sequence[Case]:
     return run_pytest(command, folder=folder, environment=environment, timeout_s=_TIMEOUT_S)
 
 
-SUITE = Suite(name="gcsfs", title="gcsfs's own suite", install=install, run=run)
+_BOTH = "`a` and `a/b` can't both be objects: objects are files"
+_REASONS = {
+    r".*(large_upload|multi_upload|simple_upload|rm_recursive)": _BOTH,
+    r".*test_core_versioned\..*": "the suite deletes a bucket that has noncurrent versions, which Google refuses too",
+    r".*credentials_from_raw_token.*": "a 401 has words of its own; with Google's, gcsfs repeats a refused request",
+}
+
+SUITE = Suite(name="gcsfs", title="gcsfs's own suite", install=install, run=run, reasons=_REASONS)

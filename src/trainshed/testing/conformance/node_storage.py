@@ -57,10 +57,8 @@ def run(installed: Installed, target: Target, folder: Path) -> Sequence[Case]:
 
 
 _NOT_KEPT = "a setting that is not kept is refused"
-_UPLOADS_END = "`AbortIncompleteMultipartUpload` is refused: such uploads end after a week"
 _ACL = "policies and access lists are not kept: tokens decide"
 _REASONS = {
-    r"abort uploads in parts by a lifecycle rule": _UPLOADS_END,
     r"(can be given|change access|become public|change their access).*": _ACL,
     r"(have uniform|prevent public|have a default key|let requesters|choose storage|keep what).*": _NOT_KEPT,
     r"(have a recovery|are retained on).*": _NOT_KEPT,

@@ -356,7 +356,7 @@ describe("objects", () => {
     await bucket.file("list2").save("x");
     await bucket.file("list2").acl.add({ entity: "user-somebody@example.com", role: "READER" });
   });
-  test("become public", async () => {
+  test("become public one by one", async () => {
     await bucket.file("public").save("x");
     await bucket.file("public").makePublic();
   });
