@@ -135,6 +135,17 @@ def test_errors_are_xml(server: RunningServer, bucket: Any, method: str, path: s
     assert answer.headers["content-type"].startswith("application/xml")
 
 
+@pytest.mark.parametrize("header", ["encryption-key", "encryption-kms-key-name", "object-lock-mode"])
+def test_protection_that_is_not_there_is_refused(server: RunningServer, bucket: Any, header: str) -> None:
+    given = {f"x_goog_{header.replace('-', '_')}": "x"}
+    answers = [
+        xml(server, "PUT", f"/{BUCKET}/secret", **given),
+        xml(server, "POST", f"/{BUCKET}/secret?uploads", **given),
+    ]
+    assert [(answer.status, f"x-goog-{header}".encode() in answer.body) for answer in answers] == [(400, True)] * 2
+    assert not bucket.blob("secret").exists()
+
+
 def test_nobody_without_a_credential_is_answered(server: RunningServer, bucket: Any) -> None:
     for method, path in (
         ("GET", f"/{BUCKET}"),

@@ -26,6 +26,12 @@ UNSUPPORTED_PARAMETERS = {
     "kmsKeyName": "Objects are not encrypted by keys of a key service.",
     "destinationKmsKeyName": "Objects are not encrypted by keys of a key service.",
 }
+#: headers of the same kind
+UNSUPPORTED_HEADERS = {
+    "x-goog-encryption-key": "Keys that come with requests are not used: objects would lie unencrypted.",
+    "x-goog-encryption-kms-key-name": "Objects are not encrypted by keys of a key service.",
+    "x-goog-object-lock-mode": "Single objects have no retention of their own.",
+}
 _REMEDY = "; leave it out"
 #: parameters that name an access list, and the lists that would open an object or bucket to everybody
 _ACL_PARAMETERS = ("predefinedAcl", "predefinedDefaultObjectAcl", "destinationPredefinedAcl")
@@ -89,7 +95,8 @@ OBJECT_UNSUPPORTED_FIELDS = frozenset(
 def parameters(request: Request) -> dict[str, str]:
     """Return the query parameters.
 
-    Raises `InvalidArgumentError` if the query is not UTF-8, or has an unsupported parameter: clients repeat a 501.
+    Raises `InvalidArgumentError` if the query is not UTF-8, or for an unsupported parameter or header: clients repeat
+    a 501.
     """
     try:
         pairs = parse_qsl(
@@ -106,10 +113,9 @@ def parameters(request: Request) -> dict[str, str]:
     for name in _ACL_PARAMETERS:
         if values.get(name, "").lower() in _PUBLIC_ACLS:
             raise not_public(name)
-    if "x-goog-encryption-key" in request.headers:
-        raise InvalidArgumentError(
-            "Keys that come with requests are not used: objects would lie unencrypted. Leave the key out."
-        )
+    for name, sentence in UNSUPPORTED_HEADERS.items():
+        if name in request.headers:
+            raise InvalidArgumentError(f"{sentence} Leave {name} out.")
     return values
 
 

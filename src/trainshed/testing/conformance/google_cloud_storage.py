@@ -50,7 +50,7 @@ _REASONS = {
     r".*(autoclass|soft_delete_policy|restore_bucket|ip_filter|dual_region|hns|hierarchical_namespace).*": _NOT_KEPT,
     r".*(retention_lock|ubla_set|inherited_pap|managed_folders|copy_blob_w_metageneration).*": _NOT_KEPT,
     r".*(acl|_w_owner).*": _ACL,
-    r".*get_set_iam_policy.*": "policies of buckets are not kept: tokens decide",
+    r".*get_set_iam_policy.*": "policies of buckets are not kept, and storage has no account of its own here",
     r".*(contexts|w_filter).*": _CONTEXTS,
     r".*(download_many_to_path|quoted_blob_names).*": _NAMES,
     r".*hierarchy.*": "an object whose name ends in a slash is a folder, and has no content",
