@@ -48,6 +48,7 @@ def test_it_starts_is_listed_and_is_gone_once_it_was_killed(shell: Shell, tmp_pa
     assert {path.name for path in folder.glob("*.ipynb")} == {
         "Iris end to end.ipynb",
         "Online prediction example.ipynb",
+        "Search for hyperparameters.ipynb",
         "Train and deploy MNIST.ipynb",
     }
 

@@ -16,7 +16,7 @@ from trainshed.runtimes.catalogue import NOTEBOOK
 from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.processes.shells import Shell
 
-STEPS = {"TRAIN_STEPS": "200", "SCALE_TIER": "BASIC"}
+STEPS = {"TRAIN_STEPS": "200", "SCALE_TIER": "BASIC", "TRIALS": "3"}
 
 EXECUTE = """
 import sys
@@ -115,6 +115,22 @@ def test_iris_goes_from_its_data_to_predictions(notebooks: Notebooks) -> None:
     assert "metric" in shown(only(cells, ".frame()"), "text/plain")
     answers = shown(only(cells, "model.predict"), "text/html")
     assert answers.count("setosa") >= 3
+
+
+@pytest.mark.soak  # test_sample_digits.py, test_tuning.py and tests/wire/test_studies.py go the same way
+@pytest.mark.timeout(900)
+def test_a_search_runs_in_jobs_and_in_a_study(notebooks: Notebooks) -> None:
+    cells = notebooks.execute("Search for hyperparameters")
+    watched = shown(only(cells, "ty.jobs.tune("), "text/html")
+    assert "3 of 3 trials ended, best accuracy" in watched
+    assert watched.count("trainshed-search") == 1, "the live view is one output, and its last picture stays"
+    assert "learning_rate" in shown(only(cells, "job.trials.frame()"), "text/plain")
+    assert "2 of 2 trials ended" in shown(only(cells, "job.resume("), "text/html")
+    assert "[" in shown(only(cells, "model.predict"), "text/plain")
+    run = only(cells, "study.run(")
+    assert len([each for each in run["outputs"] if each["output_type"] == "display_data"]) == 1
+    assert "3 of 3 trials: trial 3 loss" in shown(run, "text/html")
+    assert "AskedTrial(number=" in shown(only(cells, "study.best"), "text/plain")
 
 
 def test_it_stops(notebooks: Notebooks) -> None:

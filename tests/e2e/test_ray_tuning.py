@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +49,13 @@ metrics.report_hyperparameter_tuning_metric("score", x, 151)
 stamp("stop")
 """
 
-#: Writes an event file that the test has made into its job's folder.
+#: Its master writes an event file that the test has made into its job's folder. Its worker says that it is there.
 WRITES = """
-import base64, os, pathlib, sys
+import base64, json, os, pathlib, sys
+task = json.loads(os.environ["TF_CONFIG"])["task"]
+if task["type"] == "worker":
+    print("worker of trial", task["trial"], flush=True)
+    sys.exit()
 folder = pathlib.Path(sys.argv[sys.argv.index("--job-dir") + 1]) / "eval"
 folder.mkdir(parents=True)
 (folder / "events.out.tfevents.1").write_bytes(base64.b64decode(sys.argv[1]))
@@ -72,9 +76,12 @@ def jobs(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Sub
     return Submitter(server, PROJECT, tmp_path_factory.mktemp("trainers"))
 
 
-def tune(jobs: Submitter, job: str, source: str, *args: str, **hyperparameters: Any) -> None:
+def tune(
+    jobs: Submitter, job: str, source: str, *args: str, gang: Mapping[str, Any] | None = None, **hyperparameters: Any
+) -> None:
+    """Submit a search. `gang` has the fields of the job that say which replicas a trial has; one master by default."""
     spec = {"hyperparameterMetricTag": "score", "params": [X], "algorithm": "GRID_SEARCH", **hyperparameters}
-    jobs.submit(job, source, args=args, jobDir=f"gs://{jobs.bucket}/{job}", hyperparameters=spec)
+    jobs.submit(job, source, args=args, jobDir=f"gs://{jobs.bucket}/{job}", hyperparameters=spec, **(gang or {}))
 
 
 def curves(jobs: Submitter, job: str) -> dict[int, list[float]]:
@@ -120,11 +127,13 @@ def test_reports_on_nodes_are_read_while_trials_run_and_a_lost_trial_is_repeated
     assert [str(each) for each in check_lives(lives, relaunches=False)] == []
 
 
-def test_event_files_of_nodes_are_read(jobs: Submitter, tmp_path: Path) -> None:
+def test_event_files_of_distributed_trials_on_nodes_are_read(jobs: Submitter, tmp_path: Path) -> None:
     write_events(tmp_path, *((time.time() + 3600 + step, step, {"score": step / 10}) for step in range(1, 4)))
     [file] = tmp_path.glob("*tfevents*")
-    tune(jobs, "events", WRITES, base64.b64encode(file.read_bytes()).decode(), maxTrials=1)
+    gang = {"scaleTier": "CUSTOM", "masterType": "n1-highcpu-1", "workerType": "n1-highcpu-1", "workerCount": "1"}
+    tune(jobs, "events", WRITES, base64.b64encode(file.read_bytes()).decode(), gang=gang, maxTrials=1)
     [trial] = jobs.wait("events", {"SUCCEEDED"})["trainingOutput"]["trials"]
     assert trial["finalMetric"]["trainingStep"] == "3"
     assert trial["finalMetric"]["objectiveValue"] == pytest.approx(0.3)
+    assert "worker of trial 1" in jobs.lines("events")
     assert any("(from eval)" in line for line in jobs.lines("events")), json.dumps(jobs.lines("events"))

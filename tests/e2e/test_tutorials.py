@@ -38,6 +38,7 @@ SHORT = {
     "synchronous-mnist": {"EPOCHS": "1", "STEPS_PER_EPOCH": "20"},
     "iris": {},
     "pytorch-mnist": {"EPOCHS": "1"},
+    "tuning": {"TRAIN_STEPS": "60"},
 }
 
 
