@@ -142,6 +142,8 @@ def test_the_best_trial_becomes_a_version_or_a_job_by_keyboard(
     """What is deployed is the best trial's. The version is made by the answers of this test: no model is there."""
     page = open_console(PROJECT, "/jobs/exports", width=390, height=800, scheme="dark")
     best = page.get_by_test_id("search-best-trial").inner_text().removeprefix("Trial ")
+    expect(page.get_by_test_id("job-clone")).to_be_visible()
+    expect(page.get_by_test_id("job-deploy")).to_be_hidden()  # the search's own button does it
     page.get_by_test_id("search-promote").focus()
     page.keyboard.press("Enter")
     window = page.get_by_test_id("dialog")

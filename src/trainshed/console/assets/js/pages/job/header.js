@@ -10,7 +10,7 @@ import { cloneDialog } from "./clone.js";
 import { deployDialog } from "./deploy.js";
 import { failureBox } from "./failure.js";
 import { hangBoxes } from "./hangs.js";
-import { bestTrial, gang, hasEnded, isPrediction, isTuning } from "./jobinfo.js";
+import { gang, hasEnded, isPrediction, isTuning } from "./jobinfo.js";
 
 /** @type {["loss" | "accuracy", string][]} */
 const MEASURES = [
@@ -157,7 +157,7 @@ export class Header {
     return {
       deploy: button("Deploy…", {
         kind: "primary",
-        onClick: () => this.#deploy(),
+        onClick: () => deployDialog(page.ctx.project, page.place.name),
         testid: "job-deploy",
       }),
       cancel: button("Cancel job", { onClick: () => cancel(page), testid: "job-cancel" }),
@@ -168,12 +168,6 @@ export class Header {
       }),
       compare: link(compare, "Compare…", "button button-plain"),
     };
-  }
-
-  /** What the job exported: that of its best trial, if it has trials. */
-  #deploy() {
-    const { ctx, place } = this.page;
-    return deployDialog(ctx.project, place.name, this.details && bestTrial(this.details.job));
   }
 
   /** @param {Api.JobDetails} details */
@@ -188,8 +182,8 @@ export class Header {
       replace(this.badge, stateBadge(job.state));
     }
     this.actions.cancel.hidden = ended || job.state === "CANCELLING";
-    const searching = isTuning(job) && bestTrial(job) === null;
-    this.actions.deploy.hidden = isPrediction(job) || searching || !["RUNNING", "SUCCEEDED"].includes(job.state);
+    const exportsNothing = isPrediction(job) || isTuning(job); // trials do, and are promoted where they are listed
+    this.actions.deploy.hidden = exportsNothing || !["RUNNING", "SUCCEEDED"].includes(job.state);
     this.actions.deploy.className = `button button-${job.state === "SUCCEEDED" ? "primary" : "plain"}`;
     this.actions.compare.hidden = isPrediction(job) || isTuning(job);
     this.#showFailure(details);

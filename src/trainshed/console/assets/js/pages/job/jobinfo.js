@@ -27,12 +27,6 @@ export function trialJob(job, trial) {
   return `${job}.trial-${trial}`;
 }
 
-/** @param {Api.Job} job @returns {number | null} the number of a tuning job's best trial; null if none has a value */
-export function bestTrial(job) {
-  const [first] = job.trainingOutput?.trials ?? [];
-  return first?.finalMetric ? Number(first.trialId) : null;
-}
-
 /** @param {number} count @param {string} one @param {string} many */
 function counted(count, one, many) {
   return count === 0 ? [] : [`${count} ${count === 1 ? one : many}`];

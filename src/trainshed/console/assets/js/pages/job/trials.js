@@ -90,9 +90,9 @@ class Trials {
     if (own && RUNNING.has(trial.state))
       return [...found, button("Stop", { onClick: () => this.#stop(trial), testid: `stop-${trial.trial}` })];
     if (trial.metrics[0] === null || !hasEnded(/** @type {Api.JobState} */ (trial.state))) return found;
-    const deploy = button("Deploy…", { onClick: () => this.#promote(trial), testid: `deploy-${trial.trial}` });
+    const promote = button("Promote…", { onClick: () => this.#promote(trial), testid: `promote-${trial.trial}` });
     const train = button("Run as a job…", { onClick: () => this.#train(search, trial) });
-    return own ? [...found, train, deploy] : [...found, deploy];
+    return own ? [...found, train, promote] : [...found, promote];
   }
 
   /**
