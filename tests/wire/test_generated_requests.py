@@ -110,6 +110,17 @@ def test_what_is_wrong_with_a_response(status: int, body: bytes, fault: str) -> 
     assert all(fault in each for each in found)
 
 
+_XML = ApiOperation(method="GET", path="/xml/v1/b/{bucket}", source="openapi")
+_XML_ERROR = b"<?xml version='1.0' encoding='UTF-8'?><Error><Code>NoSuchBucket</Code><Message>m</Message></Error>"
+
+
+@pytest.mark.parametrize(("body", "is_error"), [(_XML_ERROR, True), (_ERROR, False), (b"<Error/>", False)])
+def test_an_error_of_the_xml_api_is_a_document(body: bytes, is_error: bool) -> None:
+    request = GeneratedRequest(operation=_XML, target="/xml/v1/b/a", headers=(), body=b"")
+    found = response_faults(request, WireResponse(status=404, media="application/xml", body=body), [])
+    assert (not found) is is_error
+
+
 def test_the_documents_of_a_server_are_those_of_its_routes(server: RunningServer) -> None:
     assert [str(each) for each in served_operations(server)] == [str(each) for each in DESCRIBED]
 
