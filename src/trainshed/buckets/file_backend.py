@@ -28,7 +28,7 @@ from trainshed.buckets.dirfd import (
 from trainshed.buckets.empty_buckets import clear_empty_folders, refuse_objects
 from trainshed.buckets.listing import list_page
 from trainshed.buckets.names import bucket_name, components, is_folder
-from trainshed.buckets.noncurrent import NoncurrentVersions
+from trainshed.buckets.noncurrent import NONCURRENT_FOLDER, NoncurrentVersions
 from trainshed.buckets.object_files import (
     check_plain,
     find_object,
@@ -64,7 +64,6 @@ from trainshed.node.crashpoints import crashpoint
 
 LOG = logging.getLogger("trainshed.buckets")
 
-NONCURRENT_FOLDER = "noncurrent"
 STRIPES = 64
 STABLE_AFTER_US = 1_000_000  #: files unchanged for this long get their checksums stored
 MAX_INLINE_CHECKSUM_BYTES = 64 << 20  #: of files without checksums that one request reads; others get them later

@@ -16,12 +16,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainshed.buckets import xattrs
-from trainshed.buckets.dirfd import make_directories, prune
+from trainshed.buckets.dirfd import make_directories, prune, stored_bytes
 from trainshed.buckets.names import bucket_name, components
 from trainshed.domain.objects import ObjectInfo
 from trainshed.node.crashpoints import crashpoint
 
+NONCURRENT_FOLDER = "noncurrent"  #: beside the folder of all buckets
 _VERSION = re.compile(r"(\d{1,19})\.(\d{1,19})")
+
+
+def bytes_of_versions(buckets: Path, bucket: str) -> int:
+    """Return the bytes of all versions of a bucket's objects: those in its folder, and noncurrent ones beside it."""
+    return stored_bytes(buckets, bucket) + stored_bytes(buckets.with_name(NONCURRENT_FOLDER), bucket)
 
 
 class Version(NamedTuple):

@@ -11,8 +11,8 @@ from pathlib import Path
 from trainshed.buckets.backend import BackendRouter
 from trainshed.buckets.cloud.backend import CloudBackend
 from trainshed.buckets.cloud.config import CloudBucketConfig, read_cloud_buckets
-from trainshed.buckets.dirfd import stored_bytes
 from trainshed.buckets.file_backend import FileBackend
+from trainshed.buckets.noncurrent import bytes_of_versions
 from trainshed.buckets.uploads import PartSessions, UploadSessions
 from trainshed.config import Home, Settings, default_project, environment
 from trainshed.domain.capacity.machine_types import MachineTypes
@@ -180,7 +180,8 @@ def _build_bucket_bytes(home: Home, backend: BackendRouter, buckets: Buckets, qu
     """Build the counter of what projects have in buckets that are folders here. A cloud counts its own."""
 
     def scan(project: str) -> int:
-        return sum(stored_bytes(home.buckets, name) for name in buckets.names(project) if not backend.cloud_of(name))
+        names = (name for name in buckets.names(project) if not backend.cloud_of(name))
+        return sum(bytes_of_versions(home.buckets, name) for name in names)
 
     def owner(bucket: str) -> str:
         if not quotas.known or backend.cloud_of(bucket):  # without limits, no row is read

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from trainshed.buckets.dirfd import stored_bytes
 from trainshed.buckets.file_backend import FileBackend
+from trainshed.buckets.noncurrent import bytes_of_versions
 from trainshed.buckets.uploads import UploadSession, UploadSessions
 from trainshed.domain.access.quotas import AppliedLimit, QuotaName
 from trainshed.domain.iam import Principal, Role
 from trainshed.domain.objects import ObjectDraft
+from trainshed.domain.storage.rules import BucketRules
 from trainshed.domain.work_budget import unlimited
 from trainshed.errors import ConditionNotMetError, NotFoundError, StorageQuotaExceededError
 from trainshed.services.storage.bucket_bytes import BucketBytes
@@ -31,7 +32,8 @@ class Shed:
         self.limit = limit
         self.now = 0.0
         self.scans = 0
-        backend = FileBackend(self.root, folder / "uploads")
+        self.rules = BucketRules()
+        backend = FileBackend(self.root, folder / "uploads", rules=lambda bucket: self.rules)
         for bucket in ("mine", "other"):
             backend.make_bucket(bucket)
         self.stored = BucketBytes(self.scan, self.limits, owner=self.owner, clock=lambda: self.now)
@@ -49,7 +51,7 @@ class Shed:
 
     def scan(self, project: str) -> int:
         self.scans += 1
-        return stored_bytes(self.root, "mine" if project == PROJECT else "other")
+        return bytes_of_versions(self.root, "mine" if project == PROJECT else "other")
 
     def put(self, name: str, size: int, bucket: str = "mine") -> None:
         self.objects.store(None, b"x" * size, ObjectDraft(bucket=bucket, name=name))
@@ -121,6 +123,15 @@ def test_a_write_that_fails_does_not_count(shed: Shed) -> None:
     with pytest.raises(ConditionNotMetError):
         shed.objects.store(None, b"x" * 50, replace(draft, conditions=replace(draft.conditions, generation=0)))
     assert shed.stored.used(PROJECT) == 50
+
+
+def test_noncurrent_versions_count(shed: Shed) -> None:
+    shed.rules = BucketRules(versioned=True)
+    shed.put("a", 50)
+    shed.put("a", 40)
+    assert shed.stored.rescan(PROJECT) == 90
+    with pytest.raises(StorageQuotaExceededError):
+        shed.put("a", 20)
 
 
 def test_what_is_being_written_counts_although_no_scan_sees_it(shed: Shed) -> None:
