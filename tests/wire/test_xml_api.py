@@ -227,6 +227,21 @@ def test_an_upload_is_of_one_object(server: RunningServer, bucket: Any) -> None:
     assert xml(server, "POST", f"/{BUCKET}/chosen?uploadId={upload}", completion((1, etag))).status == 200
 
 
+def test_an_upload_ends_with_the_project_of_its_bucket(server: RunningServer) -> None:
+    """The bucket of then is gone, and another project has one of its name."""
+    name = "wire-xml-taken"
+    assert xml(server, "PUT", f"/{name}", x_goog_project_id=PROJECT).status == 200
+    start = xml(server, "POST", f"/{name}/x", x_goog_resumable="start")
+    assert xml(server, "POST", f"/{name}/parts?uploads").status == 200
+    assert xml(server, "DELETE", f"/{name}").status == 204
+    assert xml(server, "PUT", f"/{name}", x_goog_project_id="wire-xml-other").status == 200
+    session = urlsplit(start.headers["location"])
+    assert ask(server.url, "PUT", f"{session.path}?{session.query}", body=b"planted").status == 401
+    assert xml(server, "HEAD", f"/{name}/x").status == 404
+    assert texts(xml(server, "GET", f"/{name}?uploads"), "Key") == []
+    assert xml(server, "DELETE", f"/{name}").status == 204
+
+
 def test_a_small_part_ends_an_upload_and_a_cancelled_one_is_gone(server: RunningServer, bucket: Any) -> None:
     upload = begun(server, "small")
     path = f"/{BUCKET}/small?uploadId={upload}"

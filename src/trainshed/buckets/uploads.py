@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -39,6 +39,13 @@ MAX_PARTS = 10_000  #: of an upload in parts
 MIN_PART_BYTES = 5 << 20  #: of all parts but the last
 _PART = re.compile(r"session-([0-9a-f]{32})\.part-(\d{5})-([0-9a-f]{32})")
 _MAX_CACHED_CHECKSUMS = 256  #: sessions whose checksums stay in memory between requests
+
+
+class Starter(NamedTuple):
+    """Who began a session."""
+
+    user: str
+    project: str  #: of the bucket at that time
 
 
 class UploadSession(StagedObject):
@@ -69,10 +76,10 @@ class UploadSessions:
         self._lock = threading.Lock()
         self._sums: OrderedDict[str, Checksums] = OrderedDict()
 
-    def begin(self, draft: ObjectDraft, *, user: str = "") -> str:
-        """Create a session and return its id. Durable on return."""
+    def begin(self, draft: ObjectDraft, *, user: str = "", project: str = "") -> str:
+        """Create a session and return its id. `project` is that of the bucket. Durable on return."""
         upload = secrets.token_hex(16)
-        record = {**asdict(draft), "upload": upload, "user": user}
+        record = {**asdict(draft), "upload": upload, "user": user, "project": project}
         path, data = self._record_path(upload), self._data_path(upload)
         self._sweep_if_due()
         with disk_errors():
@@ -108,22 +115,24 @@ class UploadSessions:
             os.close(fd)
             raise
 
-    def user_of(self, bucket: str, upload: str) -> str:
-        """The user who created a session. Raises `NotFoundError` if it has ended."""
-        return self._record(bucket, upload)[1]
+    def user_of(self, bucket: str, upload: str, *, project: str) -> str:
+        """The user who created a session. Raises `NotFoundError` if it has ended, or is not of this project.
 
-    def draft_of(self, bucket: str, upload: str) -> ObjectDraft:
-        """The draft of a session. Raises `NotFoundError` if it has ended."""
-        return self._record(bucket, upload)[0]
+        The bucket of then may be gone, and another project may have one of its name.
+        """
+        _, starter = self._record(bucket, upload)
+        if starter.project != project:
+            raise _session_not_found()
+        return starter.user
 
-    def _record(self, bucket: str, upload: str) -> tuple[ObjectDraft, str]:
+    def _record(self, bucket: str, upload: str) -> tuple[ObjectDraft, Starter]:
         try:
-            draft, user = _parse_record(self._record_path(upload).read_bytes())
+            draft, starter = _parse_record(self._record_path(upload).read_bytes())
         except FileNotFoundError:
             raise _session_not_found() from None
         if draft.bucket != bucket:
             raise _session_not_found()
-        return draft, user
+        return draft, starter
 
     def keep(self, session: UploadSession) -> None:
         """Release a session that will continue, in this process or the next."""
@@ -244,27 +253,29 @@ class PartSessions(UploadSessions):
             os.utime(self._data_path(upload))  # the upload is not idle
         return replace(_part(path), crc32c=crc32c)
 
-    def check_name(self, bucket: str, upload: str, name: str) -> None:
+    def check(self, bucket: str, upload: str, name: str, *, project: str) -> None:
         """Raises `NotFoundError` if an upload is not one of this object, for which alone its request is allowed."""
-        if self.draft_of(bucket, upload).name != name:
+        draft, starter = self._record(bucket, upload)
+        if draft.name != name or starter.project != project:
             raise _session_not_found()
 
     def parts(self, bucket: str, upload: str) -> list[UploadPart]:
         """Return the parts of an upload by number. Raises `NotFoundError` if there is no such upload."""
-        self.user_of(bucket, upload)
+        self._record(bucket, upload)
         paths = self._folder.glob(f"{self._data_path(upload).stem}.part-*")
         return sorted((_part(path) for path in paths), key=lambda part: (part.number, -part.modified_us))
 
-    def uploads(self, bucket: str) -> Iterator[PartUpload]:
-        """Yield the uploads of a bucket."""
+    def uploads(self, bucket: str, *, project: str | None = None) -> Iterator[PartUpload]:
+        """Yield the uploads of a bucket that were begun in this project; None: in any."""
         for path in sorted(self._folder.glob("session-*.json")):
             upload = path.stem.removeprefix("session-")
             try:
-                draft = self.draft_of(bucket, upload)
+                draft, starter = self._record(bucket, upload)
                 begun_us = path.stat().st_mtime_ns // 1000
             except (NotFoundError, FileNotFoundError):
                 continue  # of another bucket, or it has ended
-            yield PartUpload(upload=upload, name=draft.name, begun_us=begun_us)
+            if project in (None, starter.project):
+                yield PartUpload(upload=upload, name=draft.name, begun_us=begun_us)
 
     def join(self, session: UploadSession, parts: Sequence[UploadPart], budget: WorkBudget) -> None:
         """Write the parts into the session, one after another. Raises what `WorkBudget.check` raises."""
@@ -313,15 +324,15 @@ def _session_not_found() -> NotFoundError:
     return NotFoundError("There is no such upload: it was finished, cancelled or given up. Begin a new one.")
 
 
-def _parse_record(record: bytes) -> tuple[ObjectDraft, str]:
-    """The draft of a session and its user. An unreadable record counts as a missing session."""
+def _parse_record(record: bytes) -> tuple[ObjectDraft, Starter]:
+    """The draft of a session and who began it. An unreadable record counts as a missing session."""
     try:
         values: dict[str, Any] = dict(orjson.loads(record))
-        user = str(values.pop("user"))
+        starter = Starter(str(values.pop("user")), str(values.pop("project")))
         conditions = dict(values["conditions"])
         conditions |= {key: tuple(conditions[key]) for key in ("etags", "etags_not")}
         values |= {"traits": ObjectMetadata(**values["traits"]), "conditions": Preconditions(**conditions)}
-        return ObjectDraft(**values), user
+        return ObjectDraft(**values), starter
     except (ValueError, TypeError, KeyError):
         LOG.warning("upload.unreadable bytes=%d", len(record))  # its id is a credential
         raise _session_not_found() from None

@@ -127,8 +127,7 @@ def uploader(request: Request, services: Services) -> Principal | None:
     """Return who started the upload that the URL names. Returns None if it has ended, or if its user may do no more."""
     bucket = request.path_params["bucket"]
     try:
-        user = services.objects.uploader(bucket, request.query_params["upload_id"])
-        return services.tokens.uploader(user, services.buckets.owner(bucket))
+        return services.tokens.uploader(*services.objects.uploader(bucket, request.query_params["upload_id"]))
     except NotFoundError:
         return None
 

@@ -151,6 +151,10 @@ class Objects:
             raise
         return reader
 
+    def owner(self, bucket: str) -> str:
+        """Return the project of a bucket. Raises `NotFoundError` if there is no such bucket."""
+        return self._owner(bucket)
+
     def in_cloud(self, bucket: str) -> bool:
         """Return whether a cloud has the objects of the bucket."""
         return bool(self._backend.cloud_of(bucket))
@@ -314,11 +318,12 @@ class Objects:
     def begin(self, draft: ObjectDraft, *, user: str = "") -> str:
         """Start a resumable upload, which survives a restart. Returns its id, with which anyone can continue it."""
         components(draft.name)
-        return self._sessions.begin(draft, user=user)
+        return self._sessions.begin(draft, user=user, project=self._owner(draft.bucket))
 
-    def uploader(self, bucket: str, upload: str) -> str:
-        """Return the user who started an upload. Raises `NotFoundError` if it has ended."""
-        return self._sessions.user_of(bucket, upload)
+    def uploader(self, bucket: str, upload: str) -> tuple[str, str]:
+        """Return the user who started an upload, and the project of its bucket. Raises `NotFoundError` if it ended."""
+        project = self._owner(bucket)
+        return self._sessions.user_of(bucket, upload, project=project), project
 
     def resume(self, bucket: str, upload: str, name: str) -> UploadSession | ObjectInfo:
         """Return an upload in progress, or the object if it is complete. Raises `NotFoundError` if it is neither."""

@@ -29,25 +29,26 @@ class PartUploads:
     def begin(self, draft: ObjectDraft, *, user: str) -> str:
         """Begin an upload. Returns its id."""
         components(draft.name)
-        return self._sessions.begin(draft, user=user)
+        return self._sessions.begin(draft, user=user, project=self._objects.owner(draft.bucket))
 
     def add(
         self, bucket: str, upload: str, number: int, *, staged: StagedObject | None, rest: bytes, draft: ObjectDraft
     ) -> UploadPart:
         """Append the last bytes to a part and keep it. The staged file is gone or the part's in every case."""
         with staged or self._objects.stage(draft) as file:
-            self._sessions.check_name(bucket, upload, draft.name)
+            self._check(ObjectSource(bucket=bucket, name=draft.name), upload)
             file.write(rest)
             return self._sessions.add(bucket, upload, number, file, draft)
 
     def parts(self, source: ObjectSource, upload: str) -> list[UploadPart]:
         """Return the parts of an upload by number. Raises `NotFoundError` if it is not one of this object."""
-        self._sessions.check_name(source.bucket, upload, source.name)
+        self._check(source, upload)
         return self._sessions.parts(source.bucket, upload)
 
     def uploads(self, bucket: str, *, prefix: str) -> list[PartUpload]:
         """Return the uploads of a bucket by name."""
-        found = [each for each in self._sessions.uploads(bucket) if each.name.startswith(prefix)]
+        there = self._sessions.uploads(bucket, project=self._objects.owner(bucket))
+        found = [each for each in there if each.name.startswith(prefix)]
         return sorted(found, key=lambda each: (each.name, each.begun_us))
 
     def complete(
@@ -88,5 +89,8 @@ class PartUploads:
         return chosen
 
     def cancel(self, source: ObjectSource, upload: str) -> None:
-        self._sessions.check_name(source.bucket, upload, source.name)
+        self._check(source, upload)
         self._sessions.end(self._sessions.open(source.bucket, upload))
+
+    def _check(self, source: ObjectSource, upload: str) -> None:
+        self._sessions.check(source.bucket, upload, source.name, project=self._objects.owner(source.bucket))
