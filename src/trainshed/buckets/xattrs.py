@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from trainshed.domain.objects import ObjectDraft, ObjectInfo, ObjectMetadata
+from trainshed.domain.times import parse_rfc3339
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError
 
 ATTRIBUTE = "user.trainshed"
@@ -173,6 +174,9 @@ def _metadata_value(key: str, value: object) -> Any:
         if value is not True:
             raise ValueError("not a flag that is set")
         return True
+    if key == "custom_time":
+        parse_rfc3339(_text(value, _HEADER))  # lifecycle rules compute with it
+        return value
     if key != "metadata":
         return _text(value, _ANY_LINE if key == "content_disposition" else _HEADER)
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):

@@ -27,6 +27,7 @@ WRONG: list[tuple[str, Any]] = [
     ("content_type", "text/\u20ac"),
     ("content_disposition", "a\nb"),
     ("cache_control", ["a"]),
+    ("custom_time", "soon"),
     ("metadata", 7),
     ("metadata", {"a": 1}),
     ("metadata", ["a"]),

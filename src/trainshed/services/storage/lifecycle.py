@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from trainshed.background import BackgroundLoop
+from trainshed.background import BackgroundLoop, PassFailures
 from trainshed.buckets.backend import BucketBackend
 from trainshed.buckets.uploads import PartSessions
 from trainshed.domain.objects import ListQuery, ObjectInfo, Preconditions
@@ -21,7 +21,6 @@ from trainshed.errors import (
     ConditionNotMetError,
     NotFoundError,
     PermissionDeniedError,
-    TrainshedError,
     UnavailableError,
 )
 from trainshed.store.buckets import BucketStore
@@ -49,14 +48,15 @@ class LifecycleSweeper:
         self.loop = BackgroundLoop("lifecycle", self._step)
 
     def _step(self) -> float:
+        failures = PassFailures(LOG, "lifecycle.failed")
         for name, lifecycle in self._store.lifecycles():
             if self.loop.stopping.is_set():
                 break
             try:
                 self.sweep(name, lifecycle)
                 self._end_uploads(name, lifecycle)
-            except TrainshedError as exc:
-                LOG.warning("lifecycle.failed bucket=%s reason=%s", name, exc)
+            except Exception as exc:  # noqa: BLE001 - logged with the bucket's name; others go on
+                failures.add(name, exc)
         return SWEEP_INTERVAL_S
 
     def sweep(self, bucket: str, lifecycle: Mapping[str, Any]) -> int:
