@@ -41,9 +41,7 @@ async def batch(request: Request) -> Response:
         size += len(parts[-1])
     boundary = f"batch_{secrets.token_hex(16)}"
     content = b"".join(b"--" + boundary.encode() + b"\r\n" + part + b"\r\n" for part in parts)
-    return Response(
-        content + b"--" + boundary.encode() + b"--\r\n", media_type=f'multipart/mixed; boundary="{boundary}"'
-    )
+    return Response(content + b"--" + boundary.encode() + b"--\r\n", media_type=f"multipart/mixed; boundary={boundary}")
 
 
 def _error_part(error: TrainshedError) -> PartResponse:
