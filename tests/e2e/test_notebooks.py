@@ -125,7 +125,10 @@ def test_a_search_runs_in_jobs_and_in_a_study(notebooks: Notebooks) -> None:
     assert "3 of 3 trials ended, best accuracy" in watched
     assert watched.count("trainshed-search") == 1, "the live view is one output, and its last picture stays"
     assert "learning_rate" in shown(only(cells, "job.trials.frame()"), "text/plain")
-    assert "2 of 2 trials ended" in shown(only(cells, "job.resume("), "text/html")
+    resumed = only(cells, "job.resume(")
+    assert "2 of 2 trials ended" in shown(resumed, "text/html")
+    assert "JobTrial(number=" in shown(resumed, "text/plain")
+    assert "raw=" not in shown(resumed, "text/plain"), "a cell that ends with a trial shows no list of measurements"
     assert "[" in shown(only(cells, "model.predict"), "text/plain")
     run = only(cells, "study.run(")
     assert len([each for each in run["outputs"] if each["output_type"] == "display_data"]) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 import trainshed.sdk.display as display
@@ -29,7 +29,7 @@ class JobTrial:
     step: int | None
     stopped_early: bool
     reason: str  #: why it was stopped or failed; empty otherwise
-    raw: Mapping[str, Any]  #: as the server sent it, with all measurements
+    raw: Mapping[str, Any] = field(repr=False)  #: as the server sent it, with all measurements
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> Self:
