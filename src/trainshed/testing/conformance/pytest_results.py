@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trainshed.testing.conformance.suites import Case
+from trainshed.testing.conformance.targets import Target
 
 _MESSAGE_CHARACTERS = 300
 #: exit statuses of pytest after which the report has all tests: all passed, some failed
@@ -15,11 +16,21 @@ _WHOLE = (0, 1)
 
 
 def run_pytest(
-    command: Sequence[str | Path], *, folder: Path, environment: Mapping[str, str], timeout_s: float
+    command: Sequence[str | Path],
+    *,
+    folder: Path,
+    environment: Mapping[str, str],
+    timeout_s: float,
+    shell_of: Target | None = None,
 ) -> list[Case]:
-    """Run a command line of pytest in a folder. Raises `RuntimeError` if it did not run to the end."""
+    """Run a command line of pytest in a folder, or there in the shell of a target.
+
+    Raises `RuntimeError` if it did not run to the end.
+    """
     report = folder / "report.xml"
     words = [*map(str, command), f"--junitxml={report}", "-o", "junit_family=xunit2"]
+    if shell_of is not None:
+        words = shell_of.in_shell(*words)
     output = folder / "output.txt"
     with open(output, "wb") as stream:
         done = subprocess.run(
