@@ -31,9 +31,11 @@ class _Handshake:
         self.client = client
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None  #: while it waits for the client or for its turn
+        self.is_evicted = False
         self._drop = drop
 
     def evict(self) -> None:
+        self.is_evicted = True
         if self.task is not None:
             self.task.cancel()
         else:
@@ -43,11 +45,14 @@ class _Handshake:
 class _Established(asyncio.Protocol):
     """Puts the protocol that serves a connection in its own place."""
 
-    def __init__(self, create: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(self, create: Callable[[], asyncio.Protocol | None]) -> None:
+        """`create` returns None for a connection that is being closed."""
         self._create = create
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         protocol = self._create()
+        if protocol is None:
+            return
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
 
@@ -154,7 +159,9 @@ class Acceptor:
         self._remove(handshake)
 
     async def _shake_hands(self, handshake: _Handshake, timeout_s: float | None) -> None:
-        def create() -> asyncio.Protocol:
+        def create() -> asyncio.Protocol | None:
+            if handshake.is_evicted:  # the task is cancelled, and closes the transport without `connection_lost`
+                return None
             self._remove(handshake)  # before the protocol counts the connection as its own
             return self._create()
 

@@ -263,3 +263,46 @@ def test_connections_wait_while_there_is_no_descriptor_left(
         writer.close()
 
     run(certificates, scenario)
+
+
+class _Seen(asyncio.Protocol):
+    """Counts itself as a connection."""
+
+    is_idle = True
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._connections.add(self, "127.0.0.1")
+
+    def evict(self) -> None:
+        self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.remove(self)
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_connection_that_is_evicted_as_it_begins_is_counted_no_longer(turns: int) -> None:
+    """`turns` of the event loop lie between both."""
+
+    async def main() -> None:
+        connections = Connections()
+        port = Acceptor(listener, connections, lambda: _Seen(connections))
+        port.start()
+        client = socket.create_connection(listener.getsockname())
+        client.setblocking(False)
+        while not len(connections):
+            await asyncio.sleep(0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        connections.close("", 1)
+        with client, contextlib.suppress(ConnectionResetError):
+            assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+        port.stop()
+        assert len(connections) == 0
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as run:
+        run.run(main())
