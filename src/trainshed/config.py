@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from trainshed.domain.image_registries import DEFAULT_REGISTRIES, REGISTRIES_DESCRIPTION, ImageRegistries
-from trainshed.domain.setting_values import FIND_LINKS_DESCRIPTION, NETWORK_DESCRIPTION, check_values, convert
+from trainshed.domain.setting_values import (
+    FIND_LINKS_DESCRIPTION,
+    GATEWAYS_DESCRIPTION,
+    NETWORK_DESCRIPTION,
+    check_values,
+    convert,
+)
 from trainshed.errors import CannotProceedError
 
 PREFIX = "TRAINSHED_SERVER_"
@@ -55,6 +61,7 @@ class Settings:
         "Addresses and networks, separated by commas, of reverse proxies in front of the server, such as `10.0.0.7, "
         "10.1.0.0/16`: many clients share such an address.",
     )
+    gateways: int = _setting(1, GATEWAYS_DESCRIPTION)
     authentication: bool = _setting(True, "Require a token. It can be turned off only on a loopback address.")
     database: str = _setting(
         "", "A `postgresql://` URL; needs the extra `postgresql`. Empty: SQLite in the state folder."
@@ -174,12 +181,8 @@ class Settings:
     ray_placement: str = _setting(
         "pack", "Placement of a gang on a Ray cluster: `pack`, on few nodes; `spread`, on many."
     )
-    ray_cpu_share: float = _setting(
-        1.0, "The share of a machine type's cores that a replica requests from a Ray cluster."
-    )
-    ray_memory_share: float = _setting(
-        1.0, "The share of a machine type's memory that a replica requests from a Ray cluster."
-    )
+    ray_cpu_share: float = _setting(1.0, "Share of a machine type's cores that a replica requests from Ray.")
+    ray_memory_share: float = _setting(1.0, "Share of a machine type's memory that a replica requests from Ray.")
 
     def __post_init__(self) -> None:
         check_values({each.name: getattr(self, each.name) for each in fields(self)})

@@ -13,6 +13,7 @@ from trainshed.errors import CannotProceedError
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
 DEFAULT_MAX = 4000
 
@@ -71,6 +72,9 @@ class _LeastRecentlyUsed:
         if connection in self._unauthenticated:
             self._authenticated[connection] = self._unauthenticated.pop(connection)
 
+    def newest(self) -> Connection | None:
+        return next(reversed(self._unauthenticated or self._authenticated), None)
+
     def longest_idle(self) -> Connection | None:
         for group in (self._unauthenticated, self._authenticated):
             for connection in group:
@@ -102,6 +106,30 @@ class Connections:
         self._all = _LeastRecentlyUsed()
         self._addresses: dict[str, _LeastRecentlyUsed] = {}
         self._address_of: dict[Connection, str] = {}  #: of those that are not exempt
+        self._elsewhere: Callable[[str], int] = lambda address: 0
+
+    def also_count(self, elsewhere: Callable[[str], int]) -> None:
+        """Let `excess` count other processes too: `elsewhere` returns their connections of an address, all without."""
+        self._elsewhere = elsewhere
+
+    def count(self, address: str = "") -> int:
+        """Return the number of connections of an address that is not exempt; of all without an address."""
+        return len(self._addresses.get(address, ())) if address else len(self._all)
+
+    def excess(self, address: str = "") -> int:
+        """Return how many connections there are beyond the limit, with those of other processes."""
+        limit = self._per_address if address else self._maximum
+        return self.count(address) + self._elsewhere(address) - limit
+
+    def close(self, address: str, number: int) -> None:
+        """Close those that are idle the longest, and the newest ones if none is idle; of all without an address."""
+        for _ in range(number):
+            group = self._addresses.get(address) if address else self._all
+            connection = None if group is None else group.longest_idle() or group.newest()
+            if connection is None:
+                return
+            self.remove(connection)
+            connection.evict()
 
     def __len__(self) -> int:
         return len(self._all)

@@ -28,6 +28,8 @@ import uvloop
 from trainshed import __version__
 from trainshed.api.acceptor import Acceptor
 from trainshed.api.app import Api
+from trainshed.api.gateways.messages import GatewayConfig
+from trainshed.api.gateways.processes import GatewayProcesses, ServerParts
 from trainshed.api.listener import listener_config
 from trainshed.api.ml.fast_path import FastPath
 from trainshed.api.shutdown import Shutdown
@@ -54,6 +56,7 @@ from trainshed.state_lock import hold_lock
 from trainshed.store.database import Database
 from trainshed.wiring.application import Application, build_application
 from trainshed.wiring.sandbox import begin_sandbox, with_levels, with_networks
+from trainshed.wiring.serving import with_possible_gateways
 
 LOG = logging.getLogger("trainshed.server")
 MIN_FREE_BYTES = 1 << 20  #: in the state folder, for a start
@@ -90,6 +93,7 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
         certificates = ensure_certificates(home.certificates, hosts=hosts)
         sandbox = find_sandbox()
         info = with_levels(_describe(home, settings, http, tls), sandbox, settings)
+        settings = with_possible_gateways(settings, info.fast_path_off_reason)
         interception = stack.enter_context(_open_interception(home, info, egress, machine)) if egress else None
         nodes = NodeEndpoint(
             tls_url=f"https://{_bracketed(node_host)}:{tls.getsockname()[1]}",
@@ -113,6 +117,7 @@ def serve(home: Home, settings: Settings, *, ready: Callable[[ServerInfo], None]
                     app,
                     application,
                     _Endpoints(http, tls, certificates, connections, tunnels, settings.unread_limit_mb << 20),
+                    _gateway_config(settings, http, open_files) if settings.gateways > 1 else None,
                     interception,
                     lambda: ready(info),
                 )
@@ -317,6 +322,7 @@ async def _run(
     app: Api,
     application: Application,
     endpoints: _Endpoints,
+    several: GatewayConfig | None,
     interception: _Interception | None,
     ready: Callable[[], None],
 ) -> None:
@@ -328,6 +334,18 @@ async def _run(
     plain, secure = Listener(own), Listener(own)
     context = tls_context(certificates.chain, certificates.key)
     create: Callable[[], asyncio.Protocol] = partial(secure.protocol, own)
+    gateways = None
+    if several is not None and fast_path is not None:
+        parts = ServerParts(
+            services=application.services,
+            routes=application.routes,
+            control_plane=application.deployments,
+            connections=connections,
+            listener=endpoints.http,
+            serve=lambda: plain.protocol(passed),
+        )
+        gateways = GatewayProcesses(parts, several)
+        passed = config(app, gateways=gateways)
     proxy = None
     if interception is not None:
         intercepted = config(with_header_case(app), idle_shutdown_s=SHUTDOWN_TIMEOUT_S)
@@ -340,13 +358,12 @@ async def _run(
             egress=interception.egress,
             tunnels=endpoints.tunnels,
         )
-    acceptors = [
-        Acceptor(endpoints.http, connections, partial(plain.protocol, own)),
-        Acceptor(endpoints.tls, connections, create, context=context),
-    ]
+    acceptors = [Acceptor(endpoints.tls, connections, create, context=context)]
+    if gateways is None:
+        acceptors.append(Acceptor(endpoints.http, connections, partial(plain.protocol, own)))
     if proxy is not None and interception is not None:
         acceptors.append(Acceptor(interception.listener, endpoints.tunnels, proxy.protocol))
-    shutdown = Shutdown(acceptors, (plain, secure))
+    shutdown = Shutdown(acceptors, (plain, secure), gateways)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, shutdown.begin)
     with application.running():
@@ -355,14 +372,32 @@ async def _run(
                 group.create_task(server.serve(sockets=[]))  # it accepts nothing itself
             while not (plain.is_ready and secure.is_ready) and not shutdown.signals:
                 await asyncio.sleep(0.01)
+            if gateways is not None:
+                await gateways.start()
             if not shutdown.signals:
                 for acceptor in acceptors:
                     acceptor.start()
             gc.freeze()  # what exists now stays, and the event loop need not stop for the collector to traverse it
             LOG.info("server.ready")
             ready()
+        if gateways is not None:
+            await gateways.wait()
         if proxy is not None:
             await proxy.close()
+
+
+def _gateway_config(settings: Settings, listener: socket.socket, open_files: int) -> GatewayConfig:
+    return GatewayConfig(
+        listener_fd=listener.fileno(),
+        gateways=settings.gateways,
+        authentication=settings.authentication,
+        body_limit=settings.body_limit_mb << 20,
+        timeout_s=settings.predict_timeout_s,
+        max_connections=min(settings.max_connections, open_files // 2),
+        max_connections_per_address=settings.max_connections_per_address,
+        reverse_proxies=settings.reverse_proxies,
+        max_unread_bytes=settings.unread_limit_mb << 20,
+    )
 
 
 def _fast_path(app: Api, info: ServerInfo) -> FastPath | None:

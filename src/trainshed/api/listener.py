@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 
 from trainshed.api.ml.fast_path import FastPath
 from trainshed.api.unread_responses import UnreadResponses
-from trainshed.api.uvicorn_adapter import IDLE_SHUTDOWN_TIMEOUT_S, TimedProtocol
+from trainshed.api.uvicorn_adapter import IDLE_SHUTDOWN_TIMEOUT_S, ConnectionTaker, TimedProtocol
 from trainshed.connections import DEFAULT_MAX, Connections
 
 HEADERS_TIMEOUT_S = 15  #: from the start of a connection, or the last response on it, to the end of the next headers
@@ -23,11 +23,13 @@ def listener_config(
     connections: Connections,
     unread: UnreadResponses | None = None,
     idle_shutdown_s: float = IDLE_SHUTDOWN_TIMEOUT_S,
+    gateways: ConnectionTaker | None = None,
 ) -> uvicorn.Config:
     """The configuration of a listener.
 
     Without `fast_path`, uvicorn serves with what it documents. Its other protocol is used then: it limits the size of
     headers by itself, and the number of connections alone. A shutdown aborts idle connections after `idle_shutdown_s`.
+    With `gateways`, connections go there after a prediction.
     """
     protocol: Any = "h11"
     if fast_path is not None:
@@ -37,6 +39,7 @@ def listener_config(
             connections=connections,
             unread=unread or UnreadResponses(),
             idle_shutdown_s=idle_shutdown_s,
+            gateways=gateways,
         )
     return uvicorn.Config(
         app,

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from trainshed.api.acceptor import Acceptor
+from trainshed.api.gateways.processes import GatewayProcesses
 from trainshed.api.uvicorn_adapter import Listener
 
 LOG = logging.getLogger("trainshed.server")
@@ -43,10 +44,13 @@ class ExitDeadline:
 class Shutdown:
     """Stops the server at a signal: with its grace at the first one, at once at the next."""
 
-    def __init__(self, acceptors: Sequence[Acceptor], listeners: Sequence[Listener]) -> None:
+    def __init__(
+        self, acceptors: Sequence[Acceptor], listeners: Sequence[Listener], gateways: GatewayProcesses | None = None
+    ) -> None:
         self.signals = 0
         self._acceptors = acceptors
         self._listeners = listeners
+        self._gateways = gateways
         self._deadline = ExitDeadline()
 
     def begin(self) -> None:
@@ -55,5 +59,7 @@ class Shutdown:
         self._deadline.set(SHUTDOWN_GRACE_S if self.signals == 1 else AT_ONCE_GRACE_S)
         for acceptor in self._acceptors:
             acceptor.stop()
+        if self._gateways is not None:
+            self._gateways.stop(at_once=self.signals > 1)
         for listener in self._listeners:
             listener.stop(at_once=self.signals > 1)

@@ -16,13 +16,14 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import uvicorn
 
-from trainshed.api.ml.fast_path import FastPath, FastPathExchange
+from trainshed.api.ml.fast_path import FastPath, FastPathExchange, Headers
 from trainshed.api.unread_responses import UnreadResponses
 from trainshed.connections import Connections, address_of
+from trainshed.gateway.routes import PredictTarget
 
 ProtocolFactory = Callable[..., asyncio.Protocol]
 
@@ -69,7 +70,7 @@ PROTOCOL_ARGUMENTS = ("config", "server_state", "app_state")
 #: Of the HTTP protocol.
 PROTOCOL_NAMES = (
     *("connection_made", "connection_lost", "data_received", "pause_writing", "resume_writing"),
-    *("shutdown", "send_400_response", "flow.drain"),
+    *("shutdown", "send_400_response", "flow.drain", "flow.pause_reading"),
     *("on_headers_complete", "on_message_complete", "on_response_complete", "url", "headers", "scope", "cycle"),
     *("pipeline", "loop", "transport", "tasks", "server_state.default_headers"),
     *("_start_asgi_task", "expect_100_continue", "timeout_keep_alive"),
@@ -128,6 +129,16 @@ class Listener(uvicorn.Server):
         return create(config=config, server_state=self.server_state, app_state={})
 
 
+class ConnectionTaker(Protocol):
+    """Processes that answer predictions too, and take connections on which such requests come."""
+
+    def teach(self, url: bytes, headers: Headers, target: PredictTarget) -> bool:
+        """Tell them of a request that the fast path takes. Returns False if they can't answer such requests now."""
+
+    def give(self, transport: asyncio.Transport) -> bool:
+        """Pass an idle connection. Returns False if nobody takes it. Callers do not read it any more, and abort it."""
+
+
 class _HalfClosing:
     """A transport for uvicorn, whose `close` lets the client read the response to a request that it still sends.
 
@@ -182,6 +193,7 @@ class TimedProtocol(HttpToolsProtocol):
         connections: Connections,
         unread: UnreadResponses,
         idle_shutdown_s: float = IDLE_SHUTDOWN_TIMEOUT_S,
+        gateways: ConnectionTaker | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -189,6 +201,8 @@ class TimedProtocol(HttpToolsProtocol):
         self._table = connections
         self.unread = unread
         self._idle_shutdown_s = idle_shutdown_s
+        self._gateways = gateways
+        self._is_for_gateways = False  #: whether they answer requests such as the last one
 
     def connection_made(self, transport: Any) -> None:
         self._half_closing = _HalfClosing(transport, self)
@@ -246,6 +260,8 @@ class TimedProtocol(HttpToolsProtocol):
             super().on_headers_complete()
             return
         self.set_authenticated()
+        if self._gateways is not None:
+            self._is_for_gateways = self._gateways.teach(self.url, self.headers, target)
         keep_alive = parser.get_http_version() != "1.0" and parser.should_keep_alive()
         self.cycle = FastPathExchange(self, self._fast_path.predictions, target, keep_alive=keep_alive)
 
@@ -330,6 +346,19 @@ class TimedProtocol(HttpToolsProtocol):
         else:
             self._last_active = self.loop.time()
             self.server_state.total_requests += 1
+            if self._gateways is not None and self._is_for_gateways:
+                self.loop.call_soon(self._give, self._gateways)
+
+    def _give(self, gateways: ConnectionTaker) -> None:
+        """Let a gateway go on with this connection, if nothing of a further request has been read."""
+        is_at_start = self._between_requests and self.headers and not self._headers_size
+        if not is_at_start or not self.is_idle or self.transport.is_closing():
+            return
+        self.flow.pause_reading()
+        if gateways.give(self.transport):
+            self.transport.abort()
+        else:
+            self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
         self._last_active = self.loop.time()

@@ -46,6 +46,13 @@ FIND_LINKS_DESCRIPTION = (
 )
 
 
+GATEWAYS_DESCRIPTION = (
+    "Number of gateways: with 1, the server answers predictions itself; with more, [so many processes]"
+    "(prediction.md#several-gateways) do, on `port`."
+)
+MAX_GATEWAYS = 64
+
+
 def check_values(values: Mapping[str, Any]) -> None:
     """Raises `CannotProceedError` if a setting is no choice of its own, or out of its range."""
     for name, choices in _CHOICES.items():
@@ -63,6 +70,10 @@ def check_values(values: Mapping[str, Any]) -> None:
             f"The setting single_replica_share is {values['single_replica_share']}; it must be 0 or more, but under 1."
         )
     _check_limits(values)
+    if not 1 <= values["gateways"] <= MAX_GATEWAYS:
+        raise CannotProceedError(
+            f"The setting gateways is {values['gateways']}; it must be a number from 1 to {MAX_GATEWAYS}."
+        )
     for name in ("port", "tls_port"):
         if not 0 <= values[name] <= 65_535:
             raise CannotProceedError(f"The setting {name} is {values[name]}; ports go from 0 to 65535.")

@@ -22,6 +22,11 @@ RETRY_INTERVAL_S = 1.0  #: between two attempts to connect to one host
 UNREACHABLE_AFTER_S = 15.0  #: after which a disconnected host is reported to the control plane
 
 
+def sharing_processes(gateways: int) -> int:
+    """Return how many processes have connections to hosts: the server alone, or the server and several gateways."""
+    return 1 if gateways == 1 else gateways + 1
+
+
 @dataclass(slots=True)
 class _Disconnected:
     """A desired host without a connection."""
@@ -34,8 +39,10 @@ class _Disconnected:
 class HostConnectionPool:
     """Holds one connection per host. Event loop only."""
 
-    def __init__(self, *, timeout_s: float, trimmer: MemoryTrimmer | None = None) -> None:
+    def __init__(self, *, timeout_s: float, processes: int = 1, trimmer: MemoryTrimmer | None = None) -> None:
+        """`processes` is the number of pools that have connections to the same hosts, each in a process of its own."""
         self._timeout_s = timeout_s
+        self._processes = processes
         self._connections: dict[str, HostConnection] = {}
         self._opening: dict[str, Future[None]] = {}
         self._desired: dict[str, HostAddress] = {}
@@ -152,7 +159,7 @@ class HostConnectionPool:
         return connection
 
     def _new_connection(self) -> HostConnection:
-        return HostConnection(timeout_s=self._timeout_s)
+        return HostConnection(timeout_s=self._timeout_s, processes=self._processes)
 
     def _on_opened(self, key: str, done: Future[None]) -> None:
         del self._opening[key]

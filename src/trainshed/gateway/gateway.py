@@ -20,12 +20,12 @@ from trainshed.errors import (
     TrainshedError,
     UnavailableError,
 )
-from trainshed.gateway.connection_pool import HostConnectionPool
+from trainshed.gateway.connection_pool import HostConnectionPool, sharing_processes
 from trainshed.gateway.host_connection import Answer, Body, FutureSink, HostConnection, HostLostError, ResponseSink
 from trainshed.gateway.metrics import VersionMetrics
 from trainshed.gateway.open_metrics import Histogram
 from trainshed.gateway.protocols.wire_forms import LOGGED_PROTOCOLS
-from trainshed.gateway.request_log import LoggedExchange, RequestLogWriter
+from trainshed.gateway.request_log import LoggedExchange, RequestLog
 from trainshed.gateway.routes import ControlPlane, ModelRoute, PredictTarget, RequestLogTarget, Routes, VersionRoute
 from trainshed.gateway.shadow import ShadowTraffic
 from trainshed.serving.frames import FrameKind, pack_raw, unpack_infer, unpack_raw
@@ -58,6 +58,13 @@ class RequestClient(Protocol):
 
     @property
     def gone(self) -> bool: ...
+
+
+class OtherGateways(Protocol):
+    """Other processes that send requests to the same hosts. Thread-safe."""
+
+    def in_flight(self, keys: Collection[str]) -> int:
+        """Return the number of their in-flight requests to these hosts. Blocks until all have said theirs."""
 
 
 class InFlightRequest:
@@ -159,17 +166,29 @@ class PredictionGateway:
     """Routes all requests to all hosts. Event loop only, except `replay` and the methods of `Traffic`."""
 
     def __init__(
-        self, routes: Routes, logs: RequestLogWriter, *, timeout_s: float, draw: Callable[[], float] = random.random
+        self,
+        routes: Routes,
+        logs: RequestLog,
+        *,
+        timeout_s: float,
+        draw: Callable[[], float] = random.random,
+        gateways: int = 1,
+        mirrors: bool = True,
     ) -> None:
-        """`draw` returns random numbers in [0, 1), for splits and for request-log sampling."""
+        """`draw` returns random numbers in [0, 1), for splits and for request-log sampling.
+
+        With several `gateways`, their processes and the server share the limits of requests in flight,
+        and only the server `mirrors` requests to shadows.
+        """
         self.metrics = VersionMetrics()
         self.logs = logs
         self._routes = routes
-        self._hosts = HostConnectionPool(timeout_s=timeout_s)
+        self._hosts = HostConnectionPool(timeout_s=timeout_s, processes=sharing_processes(gateways))
         self._timeout_s = timeout_s
         self._draw = draw
-        self.shadows = ShadowTraffic(routes, self._hosts, draw)
+        self.shadows = ShadowTraffic(routes, self._hosts, draw, is_here=mirrors)
         self.loop_lag = Histogram(LAG_EDGES_S)  #: how late the sweep timer runs
+        self.others: OtherGateways | None = None
         self._held_requests = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -199,11 +218,14 @@ class PredictionGateway:
         self.logs.stop()
 
     def try_send(self, target: PredictTarget, body: Body, sink: ResponseSink) -> InFlightRequest | None:
-        """Send a request immediately. Returns None if no host is connected: `send` may wait for one."""
+        """Send a request immediately. Returns None if no host is connected: `send` may wait for one.
+
+        Also returns None if another process has to send it, which mirrors it.
+        """
         began = monotonic()
         route = self._find(target)
         connection = self._hosts.least_loaded(route.hosts) if route.state is ServingState.READY else None
-        if connection is None:
+        if connection is None or self.shadows.is_elsewhere(route, target):
             return None
         request = InFlightRequest(self, target, body, sink)
         request.send(route, connection, began=began)
@@ -360,7 +382,7 @@ class PredictionGateway:
         passed = threading.Event()
         if (loop := self._loop) is not None:
             loop.call_soon_threadsafe(passed.set)  # requests routed before this call have been sent by then
-        while self._loop is not None and not (passed.wait(_DRAIN_POLL_INTERVAL_S) and not self._hosts.load(keys)):
+        while self._loop is not None and not (passed.wait(_DRAIN_POLL_INTERVAL_S) and not self.load(keys)):
             if monotonic() > deadline:
                 return False
             sleep(_DRAIN_POLL_INTERVAL_S)
@@ -368,7 +390,7 @@ class PredictionGateway:
 
     def load(self, keys: Collection[str]) -> int:
         """See `Traffic`."""
-        return self._hosts.load(keys)
+        return self._hosts.load(keys) + (self.others.in_flight(keys) if self.others is not None else 0)
 
     def last_used_us(self, project: str, model: str, version: str) -> int:
         return self.metrics.last_used_us(project, model, version)

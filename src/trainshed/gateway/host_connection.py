@@ -64,8 +64,11 @@ class FutureSink:
 class HostConnection(asyncio.Protocol):
     """An established connection, until `lost` is set. Event loop only."""
 
-    def __init__(self, *, timeout_s: float) -> None:
+    def __init__(self, *, timeout_s: float, processes: int = 1) -> None:
+        """Each of so many `processes` has a connection to the host, and its part of the limits."""
         self.lost = False
+        self._max_in_flight = MAX_IN_FLIGHT // processes
+        self._max_bytes = MAX_IN_FLIGHT_BYTES // processes
         self._timeout_s = timeout_s
         self._in_flight: dict[int, tuple[ResponseSink, float, float, int]] = {}  # sink, start, sent, bytes
         self._bytes = 0
@@ -107,7 +110,7 @@ class HostConnection(asyncio.Protocol):
         in flight.
         """
         size, load = sum(map(len, body)), len(self._in_flight)
-        if load >= MAX_IN_FLIGHT or (load and self._bytes + size > MAX_IN_FLIGHT_BYTES):
+        if load >= self._max_in_flight or (load and self._bytes + size > self._max_bytes):
             raise ResourceExhaustedError(
                 "This version has as many requests waiting as it can take. Send them again a little later."
             )

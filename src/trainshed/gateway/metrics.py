@@ -105,6 +105,18 @@ class Counters:
             minute.errors += 1
             totals.errors += 1
 
+    def merge(self, totals: Totals, last: float) -> None:
+        """Add requests that another process counted in the second before `last`."""
+        self.last = max(self.last, last)
+        minute = self._current
+        if (number := int(last) // 60) > minute.number:
+            minute = self._current = _Minute(number)
+            self._minutes.append(minute)
+        minute.count += totals.count
+        minute.errors += totals.errors
+        minute.times = [one + other for one, other in zip(minute.times, totals.times, strict=True)]
+        self.totals = Totals.sum((self.totals, totals))  # replaced: readers on other threads see all of it or nothing
+
     def minutes(self) -> list[_Minute]:
         """Return the minutes of the last hour that had a request."""
         first = int(self._clock()) // 60 - RETENTION_MINUTES + 1
@@ -141,6 +153,11 @@ class VersionMetrics:
     def last_used_us(self, project: str, model: str, version: str) -> int:
         counters = self._counters.get((project, model, version))
         return int(counters.last * 1_000_000) if counters else 0
+
+    def take(self) -> dict[VersionName, tuple[Totals, float]]:
+        """Return the totals and the time of the last request of each version, and start at zero."""
+        counters, self._counters = self._counters, {}
+        return {name: (each.totals, each.last) for name, each in counters.items()}
 
     def totals(self) -> dict[VersionName, Totals]:
         """Return the totals of all versions that had a request."""

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Protocol
 
 import orjson
 
@@ -62,6 +63,21 @@ class _Entry:
 def folder_of(log: RequestLogTarget, model: str) -> str:
     """Return the name prefix of a model's logged requests, with a slash at the end. Days are folders below it."""
     return f"{log.folder}/{model}/" if log.folder else f"{model}/"
+
+
+class RequestLog(Protocol):
+    """Where the gateway puts requests that are to be logged."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None:
+        """Blocks until all that was added is written."""
+
+    def flush(self) -> None:
+        """Write what was added now."""
+
+    def add(self, route: VersionRoute, log: RequestLogTarget, exchange: LoggedExchange) -> None:
+        """Add a request before its response is sent."""
 
 
 class RequestLogWriter:

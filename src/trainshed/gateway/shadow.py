@@ -17,7 +17,7 @@ from trainshed.gateway.host_connection import Body, HostConnection
 from trainshed.gateway.metrics import Totals, VersionMetrics, VersionName
 from trainshed.gateway.protocols.logged_forms import logged_text
 from trainshed.gateway.protocols.wire_forms import LOGGED_PROTOCOLS
-from trainshed.gateway.routes import ControlPlane, Routes, VersionRoute
+from trainshed.gateway.routes import ControlPlane, PredictTarget, Routes, VersionRoute
 
 LOG = logging.getLogger("trainshed.predict")
 
@@ -55,21 +55,39 @@ class ShadowTotals:
 class ShadowTraffic:
     """Sends and counts shadow requests. Event loop only, but for `totals`. One thread compares the answers."""
 
-    def __init__(self, routes: Routes, hosts: HostConnectionPool, draw: Callable[[], float]) -> None:
-        """`draw` returns random numbers in [0, 1), for the share of the requests."""
+    def __init__(
+        self, routes: Routes, hosts: HostConnectionPool, draw: Callable[[], float], *, is_here: bool = True
+    ) -> None:
+        """`draw` returns random numbers in [0, 1), for the share of the requests.
+
+        Of several processes, one sends and counts them; it `is_here` or elsewhere.
+        """
         self.control_plane: ControlPlane | None = None  #: while the gateway serves
         self._routes = routes
         self._hosts = hosts
         self._draw = draw
+        self._is_here = is_here
         self._counts: dict[VersionName, ShadowTotals] = {}
         self._in_flight = 0
         self._pending = threading.Semaphore(MAX_PENDING)
         self._lock = threading.Lock()
         self._comparer = ThreadPoolExecutor(1, thread_name_prefix="compare-answers")
 
+    def is_elsewhere(self, route: VersionRoute, target: PredictTarget) -> bool:
+        """Return whether a request must be answered by the process that sends shadow requests, and that is another."""
+        return not self._is_here and route.shadow is not None and not target.version
+
+    def wanted(self, target: PredictTarget) -> bool:
+        """Return whether requests to this target go to another version too."""
+        model = self._routes.models.get((target.project, target.model))
+        default = model.versions.get(model.default) if model is not None and not target.version else None
+        return default is not None and default.shadow is not None
+
     def mirror(self, route: VersionRoute, kind: int, request: Body, answer: bytes) -> None:
         """Send an answered request to the version that shadows this one, with the probability of its share."""
-        if (shadow := route.shadow) is None or kind not in LOGGED_PROTOCOLS or self._draw() >= shadow.share:
+        if (shadow := route.shadow) is None or kind not in LOGGED_PROTOCOLS or not self._is_here:
+            return
+        if self._draw() >= shadow.share:
             return
         model = self._routes.models.get((route.project, route.model))
         if model is None or (version := model.versions.get(shadow.version)) is None:

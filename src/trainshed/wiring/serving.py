@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 
+from trainshed.config import Settings
 from trainshed.control.deployments.completion import DeploymentStores
 from trainshed.control.deployments.controller import DeploymentController
 from trainshed.control.deployments.provisioner import VersionProvisioner
@@ -22,6 +24,8 @@ from trainshed.wiring import access as access_wiring
 from trainshed.wiring.core import Core
 from trainshed.wiring.jobs import JobPlane
 
+LOG = logging.getLogger("trainshed.server")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingPlane:
@@ -34,12 +38,23 @@ class ServingPlane:
     rollouts: RolloutController
 
 
+def with_possible_gateways(settings: Settings, fast_path_off_reason: str) -> Settings:
+    """The settings with one gateway if the fast path is off, which is all that several ones have. Logs that."""
+    if settings.gateways == 1 or not fast_path_off_reason:
+        return settings
+    LOG.warning(
+        "server.one_gateway setting=%d reason=Gateways answer by the fast path alone. %s",
+        settings.gateways,
+        fast_path_off_reason,
+    )
+    return replace(settings, gateways=1)
+
+
 def build_serving_plane(core: Core, provisioner: VersionProvisioner) -> ServingPlane:
     routes = Routes()
     logged_requests = LoggedRequests(core.objects, owner=core.buckets.owner)
-    gateway = PredictionGateway(
-        routes, RequestLogWriter(logged_requests.write), timeout_s=core.settings.predict_timeout_s
-    )
+    log, settings = RequestLogWriter(logged_requests.write), core.settings
+    gateway = PredictionGateway(routes, log, timeout_s=settings.predict_timeout_s, gateways=settings.gateways)
     deployments = DeploymentController(
         DeploymentStores(models=core.models, operations=core.operations),
         provisioner,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from trainshed.domain.models.hosting import ServingState
 from trainshed.gateway import shadow as shadow_module
-from trainshed.gateway.gateway import FrameKind, PredictionGateway
+from trainshed.gateway.gateway import Answer, FrameKind, PredictionGateway
+from trainshed.gateway.host_connection import FutureSink
 from trainshed.gateway.request_log import RequestLogWriter
 from trainshed.gateway.routes import ModelRoute, PredictTarget, RequestLogTarget, Routes, Shadow, VersionRoute
 from trainshed.gateway.shadow import ShadowTotals
@@ -59,7 +61,7 @@ class Pair:
             nonlocal found
             gateway.begin(self.control_plane)
             try:
-                await gateway.send(TARGET, BODY)
+                await gateway.send(replace(TARGET, version="v1"), BODY)  # which no shadow gets
                 async with asyncio.timeout(60):
                     while not self.connected(gateway):
                         await asyncio.sleep(0.01)
@@ -121,9 +123,28 @@ def test_a_shadow_that_hangs_holds_up_nobody(pair: Callable[..., Pair], monkeypa
     assert (found.requests.count, gateway.metrics.totals_of(("p", "m", "v1")).errors) == (0, 0)
 
 
+def test_of_several_processes_one_mirrors(pair: Callable[..., Pair]) -> None:
+    asked = pair(echo)
+    named = replace(TARGET, version="v1")
+    gateway = PredictionGateway(asked.routes, RequestLogWriter(lambda *_: None), timeout_s=60.0, mirrors=False)
+
+    async def main() -> None:
+        gateway.begin(asked.control_plane)
+        assert await gateway.send(named, BODY) == await gateway.send(TARGET, BODY) == (200, b'{"predictions": [1]}')
+        answer: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+        assert gateway.try_send(TARGET, (BODY,), FutureSink(answer)) is None
+        assert gateway.try_send(named, (BODY,), FutureSink(answer)) is not None
+        await answer
+        gateway.close()
+
+    asyncio.run(main())
+    assert (gateway.shadows.wanted(TARGET), gateway.shadows.wanted(named)) == (True, False)
+    assert (asked.new.seen, gateway.shadows.totals("p", "m", "v2")) == ([], ShadowTotals())
+
+
 def test_a_shadow_that_sleeps_is_woken(pair: Callable[..., Pair]) -> None:
     asked = pair(echo, ServingState.SLEEPING)
-    _, found = asked.ask(3, lambda totals: totals.left_out == 3)
+    _, found = asked.ask(4, lambda totals: totals.left_out == 3)
     assert found.requests.count == 0
     assert asked.control_plane.activations == [("p", "m", "v2")] * 3
 

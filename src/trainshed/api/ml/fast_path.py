@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import http
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import Protocol, Self
 
 from starlette.responses import Response
 from starlette.types import Scope
@@ -21,12 +21,10 @@ from trainshed.api.http.responses import SECURITY_HEADERS, error_in_form, error_
 from trainshed.domain.iam import Access, Principal
 from trainshed.errors import TrainshedError
 from trainshed.gateway.gateway import Answer, FrameKind, InFlightRequest, PredictionGateway, unpack_infer
+from trainshed.gateway.host_connection import Body
 from trainshed.gateway.protocols.open_inference import JSON_LENGTH_HEADER, request_head
 from trainshed.gateway.protocols.wire_forms import ERROR_FORMS, error_body
 from trainshed.gateway.routes import PredictTarget
-
-if TYPE_CHECKING:
-    from trainshed.services.registry import Services
 
 ACCESS = Access.PREDICT  #: that a prediction needs
 _CSV = CSV.encode()
@@ -53,10 +51,33 @@ _COPY_MAX_BYTES = 1024  #: bytes; shorter chunks are copied together
 _RETRY_LINES = {429: b"retry-after: 1\r\n", 503: b"retry-after: 1\r\n"}
 
 
+class KnownTokens(Protocol):
+    def known(self, secret: str) -> Principal | None:
+        """Return who holds a token. Returns None if that must be looked up."""
+
+
+class KnownRates(Protocol):
+    def take(self, project: str, holder: Principal) -> bool:
+        """Count a request. Returns False if it is beyond a limit, or that must be looked up."""
+
+
+class FastPathServices(Protocol):
+    """What the fast path needs of the server's services."""
+
+    @property
+    def tokens(self) -> KnownTokens: ...
+
+    @property
+    def rates(self) -> KnownRates: ...
+
+    @property
+    def predictions(self) -> PredictionGateway: ...
+
+
 class FastPath:
     """Recognizes requests that the route has accepted before."""
 
-    def __init__(self, services: Services, *, authentication: bool, body_limit: int) -> None:
+    def __init__(self, services: FastPathServices, *, authentication: bool, body_limit: int) -> None:
         self._services = services
         self._authentication = authentication
         self._body_limit = body_limit
@@ -71,12 +92,16 @@ class FastPath:
         """Remember the URL and the Host of a request that the route has accepted. A URL with a token is not kept."""
         if any(name in scope["query_string"] for name in (b"access_token", b"oauth_token")):
             return
+        query = scope["query_string"]
+        self.learn(scope["raw_path"] + (b"?" + query if query else b""), dict(scope["headers"])[b"host"], target)
+
+    def learn(self, url: bytes, host: bytes, target: PredictTarget) -> None:
+        """Remember a URL and a Host that the route has accepted."""
         for cache in (self._targets, self._hosts):
             if len(cache) >= MAX_REMEMBERED:
                 cache.clear()
-        query = scope["query_string"]
-        self._targets[scope["raw_path"] + (b"?" + query if query else b"")] = target
-        self._hosts.add(dict(scope["headers"])[b"host"])
+        self._targets[url] = target
+        self._hosts.add(host)
 
     def target(self, method: bytes, url: bytes, headers: Headers) -> PredictTarget | None:
         """Return the target of a request if the route would accept it and read its body.
@@ -215,9 +240,13 @@ class FastPathExchange:
             return
         body, self.body = self.body.chunks, _BodyChunks()  # frees the memory: the next request may take long to arrive
         if self._request is None:
-            task = self._connection.loop.create_task(self._wait(b"".join(body)))
-            self._connection.tasks.add(task)
-            task.add_done_callback(self._connection.tasks.discard)
+            self._send_later(body)
+
+    def _send_later(self, body: Body) -> None:
+        """Send through a task: no host is connected."""
+        task = self._connection.loop.create_task(self._wait(b"".join(body)))
+        self._connection.tasks.add(task)
+        task.add_done_callback(self._connection.tasks.discard)
 
     async def _wait(self, body: bytes) -> None:
         """Send through a task: the version is asleep or not connected, which takes a while."""

@@ -39,6 +39,15 @@ class Quotas:
         self._store = store
         self._clock = clock
         self._live = live
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Register a callback that runs before a change is acknowledged, on the thread that made it."""
+        self._listeners.append(listener)
+
+    def _changed(self) -> None:
+        for listener in self._listeners:
+            listener()
 
     def listed(self, project: str) -> list[dict[str, Any]]:
         """Return the limits that apply in a project, with what is in use: of the project, then of its users.
@@ -66,6 +75,7 @@ class Quotas:
         name = check_quota(str(body.get("name", "")), value, user=user)
         quota = Quota(project=_project(project), user=user, name=name, value=value)
         self._store.put(quota)
+        self._changed()
         return quota_body(quota)
 
     def unset(self, project: str, body: Mapping[str, Any]) -> None:
@@ -77,6 +87,7 @@ class Quotas:
             raise NotFoundError(
                 f"There is no limit {name} of {what}. `trainshed quotas list` shows those that are set."
             )
+        self._changed()
 
     def check_job(self, job: Job, gang_size: int) -> Callable[[Transaction], None]:
         """Return what the transaction of a new job does after the insert: raise `QuotaExceededError` beyond a limit.

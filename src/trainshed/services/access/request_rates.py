@@ -10,6 +10,7 @@ from trainshed.domain.access.quotas import AppliedLimit, Quota, QuotaName, appli
 from trainshed.domain.iam import Principal
 
 MAX_REMEMBERED = 10_000  #: pairs of a project and a user
+LEASES_PER_S = 20  #: that a process which answers predictions alone takes of a limit
 
 
 @dataclass(slots=True)
@@ -24,6 +25,11 @@ class _Allowance:
         value = self.limit.value
         self.level = min(float(value), self.level + max(0.0, now_s - self.at_s) * value)
         self.at_s = now_s
+
+
+def limited_user(holder: Principal) -> str:
+    """Return the user whose limits count. Limits of users are not for the tokens of jobs and versions."""
+    return "" if holder.job or holder.version else holder.user
 
 
 class RequestRates:
@@ -60,6 +66,27 @@ class RequestRates:
             if each.level < 1:
                 check_limit(each.limit, each.limit.value, 1)
 
+    def is_unlimited(self, project: str, holder: Principal) -> bool:
+        """Return whether no limit applies."""
+        return not self._refresh() or not self._of(project, holder)
+
+    def lease(self, project: str, holder: Principal, *, parts: int) -> int | None:
+        """Count requests in advance, for one of `parts` processes. Returns how many, or None if there is no limit."""
+        if self.is_unlimited(project, holder):
+            return None
+        allowances = self._of(project, holder)
+        share = max(1, min(each.limit.value for each in allowances) // (LEASES_PER_S * parts))
+        number = max(0, min(share, *(int(each.level) for each in allowances)))
+        for each in allowances:
+            each.level -= number
+        return number
+
+    def give_back(self, project: str, holder: Principal, number: int) -> None:
+        """Count requests no longer, which were leased and did not come."""
+        if self._refresh():
+            for each in self._of(project, holder):
+                each.level = min(float(each.limit.value), each.level + number)
+
     def used(self, limit: AppliedLimit) -> int:
         """Return how many of the requests of a second are in use. Thread-safe."""
         found = self._allowances.get((limit.project, limit.user))
@@ -77,8 +104,8 @@ class RequestRates:
         return bool(self._relevant)
 
     def _of(self, project: str, holder: Principal) -> tuple[_Allowance, ...]:
-        """Return the allowances that apply, refilled. Limits of users are not for the tokens of jobs and versions."""
-        user = "" if holder.job or holder.version else holder.user
+        """Return the allowances that apply, refilled."""
+        user = limited_user(holder)
         if (found := self._applied.get((project, user))) is None:
             if len(self._applied) >= MAX_REMEMBERED:
                 self._forget()

@@ -8,10 +8,10 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trainshed.domain.iam import USER_ROLES
+from trainshed.domain.iam import USER_ROLES, token_digest
 from trainshed.domain.times import now_us
 from trainshed.errors import ResourceExhaustedError, UnauthenticatedError
-from trainshed.services.access.tokens import Tokens, digest
+from trainshed.services.access.tokens import Tokens
 
 SESSION_TTL_S = 14 * 86_400
 CODE_TTL_S = 60
@@ -85,7 +85,7 @@ class BrowserSessions:
         expires_us = self._clock() + CODE_TTL_S * 1_000_000
         entry = _Code(token_id=token_id, project=project, expires_us=expires_us, local=local)
         with self._lock:
-            self._codes[digest(code)] = entry
+            self._codes[token_digest(code)] = entry
             while len(self._codes) > _MAX_CODES:
                 self._codes.popitem(last=False)
         return code
@@ -97,7 +97,7 @@ class BrowserSessions:
         must not sign users in as someone else.
         """
         with self._lock:
-            entry = self._codes.pop(digest(code), None)
+            entry = self._codes.pop(token_digest(code), None)
         session = None
         if entry is not None and self._clock() < entry.expires_us and (entry.local or not cross_site):
             session = self._tokens.exchange_by_id(entry.token_id, ttl_s=SESSION_TTL_S, label=_LABEL, most=_MAX_SESSIONS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import threading
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainshed.domain import names
-from trainshed.domain.iam import ALL_PROJECTS, USER_ROLES, Access, Principal, Role
+from trainshed.domain.iam import ALL_PROJECTS, USER_ROLES, Access, Principal, Role, token_digest
 from trainshed.domain.times import now_us, rfc3339
 from trainshed.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, PermissionDeniedError
 from trainshed.node.files import write_file
@@ -24,14 +23,6 @@ _OUTCOME_TIMEOUT_S = 60.0  #: after this, a write whose outcome is unknown has h
 _REFRESHED_ROLES = (*USER_ROLES, Role.JOB)  #: roles of tokens that OAuth clients exchange
 _BY_PROVIDER = "oidc"  #: the parent of sessions that no token of ours was exchanged for
 _FIELDS = {"user", "project", "role", "label", "ttlSeconds"}
-
-
-def digest(secret: str) -> str:
-    """Return the digest of a secret.
-
-    Tokens are 256 random bits, so one plain hash is enough, and cheap enough for every request.
-    """
-    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Tokens:
@@ -55,13 +46,26 @@ class Tokens:
         self._revocations = 0
         self._cached_from_s = 0.0  #: nothing is cached before; in monotonic time
         self._cache: dict[str, Token] = {}
+        self._listeners: list[Callable[[], None]] = []
 
     def known(self, secret: str) -> Principal | None:
         """Like `find`, from the cache only. Returns None also if the token is not cached. Never blocks."""
-        token = self._cache.get(digest(secret))
+        token = self.cached(token_digest(secret))
+        return token.principal if token else None
+
+    def cached(self, digest: str) -> Token | None:
+        """Return the valid token with this digest, if `known` would accept it. Never blocks."""
+        token = self._cache.get(digest)
         if token is None or not token.good_at(self._clock()) or _is_bound(token.principal):
             return None
-        return token.principal
+        return token
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Register a callback that runs after the cache was cleared, on the thread that did so.
+
+        A revocation is acknowledged when all callbacks have returned.
+        """
+        self._listeners.append(listener)
 
     def find(self, secret: str) -> Principal | None:
         """Return the principal of a token. Returns None if it is unknown, expired or revoked."""
@@ -69,7 +73,7 @@ class Tokens:
         return token.principal if token else None
 
     def _find(self, secret: str) -> Token | None:
-        key = digest(secret)
+        key = token_digest(secret)
         revocations = self._revocations
         token = self._store.find(key)
         if token is None or not self._is_good(token):
@@ -265,6 +269,8 @@ class Tokens:
         with self._lock:
             self._revocations += 1
             self._cache.clear()
+        for listener in self._listeners:
+            listener()
 
     def _issue(self, principal: Principal, *, label: str, ttl_s: float | None, parent: str = "") -> tuple[str, Token]:
         secret = f"ts_{secrets.token_urlsafe(32)}"
@@ -278,7 +284,7 @@ class Tokens:
             expires_us=expires_us,
             parent=parent,
         )
-        self._store.add(token, digest=digest(secret))
+        self._store.add(token, digest=token_digest(secret))
         return secret, token
 
 
