@@ -71,6 +71,7 @@ bench: $(ENV_DEV)
 	$(BIN)/python bench/training.py
 	$(BIN)/python bench/serving.py
 	$(BIN)/python bench/serving_models.py
+	$(BIN)/python bench/gateways.py
 	$(BIN)/python bench/protocols.py
 	$(BIN)/python bench/rollout.py
 	$(BIN)/python bench/batch.py
