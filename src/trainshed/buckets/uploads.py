@@ -241,7 +241,8 @@ class PartSessions(UploadSessions):
         md5, crc32c = staged.seal(draft)
         etag = base64.b64decode(md5).hex()
         path = self._part_path(upload, number, etag)
-        earlier = [part for part in self.parts(bucket, upload) if part.number == number]
+        self._record(bucket, upload)
+        earlier = [part for part in self._stored(upload) if part.number == number]
         with disk_errors():
             os.fdatasync(staged.fd)
             staged.path.rename(path)
@@ -262,8 +263,8 @@ class PartSessions(UploadSessions):
     def parts(self, bucket: str, upload: str) -> list[UploadPart]:
         """Return the parts of an upload by number. Raises `NotFoundError` if there is no such upload."""
         self._record(bucket, upload)
-        paths = self._folder.glob(f"{self._data_path(upload).stem}.part-*")
-        return sorted((_part(path) for path in paths), key=lambda part: (part.number, -part.modified_us))
+        newest = {part.number: part for part in sorted(self._stored(upload), key=lambda part: part.modified_us)}
+        return [newest[number] for number in sorted(newest)]
 
     def uploads(self, bucket: str, *, project: str | None = None) -> Iterator[PartUpload]:
         """Yield the uploads of a bucket that were begun in this project; None: in any."""
@@ -290,6 +291,10 @@ class PartSessions(UploadSessions):
         super().end(session)
         for path in self._folder.glob(f"{session.path.stem}.part-*"):
             path.unlink(missing_ok=True)
+
+    def _stored(self, upload: str) -> Iterator[UploadPart]:
+        """Yield all parts on the disk. A part that was replaced is there until the server has removed it."""
+        return map(_part, self._folder.glob(f"{self._data_path(upload).stem}.part-*"))
 
     def _part_path(self, upload: str, number: int, etag: str) -> Path:
         if not 1 <= number <= MAX_PARTS:

@@ -5,12 +5,10 @@ What was acknowledged is there; what was not is absent or whole; each attempt st
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from trainshed.node.crashpoints import DELAY, ENOSPC, KILL
 from trainshed.testing.eventually import eventually
@@ -18,6 +16,7 @@ from trainshed.testing.processes.servers import RunningServer
 from trainshed.testing.reliability.crash.access import hold_scenario, secrets_scenario, storage_limit_scenario
 from trainshed.testing.reliability.crash.points import Scenario
 from trainshed.testing.reliability.crash.searches import search_scenario, steering_scenario, study_scenario
+from trainshed.testing.reliability.crash.uploads import part_upload_scenario, upload_scenario
 from trainshed.testing.reliability.crash.world import BUCKET, OBJECTS, PROJECT, World, acknowledged, processes_of
 
 
@@ -145,38 +144,6 @@ def move_scenario(world: World, name: str) -> Scenario:
     yield
     found = (world.read(f"{name}.from"), world.read(f"{name}.to"))
     assert found in (((None, b"data"),) if moved else ((b"data", None), (b"data", b"data"), (None, b"data")))
-
-
-CHUNK = os.urandom(256 << 10)
-
-
-def upload_scenario(world: World, name: str) -> Scenario:
-    """A resumable upload of two chunks, which goes on from what the next server has of it."""
-    begin = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=resumable&name={name}"
-    begun = world.try_call("POST", begin, {})
-    session, size, received, done = "", 2 * len(CHUNK), False, False
-    if acknowledged(begun):
-        assert begun is not None
-        location = urlsplit(begun.headers["location"])
-        session = f"{location.path}?{location.query}"
-        first = {"content-range": f"bytes 0-{len(CHUNK) - 1}/{size}"}
-        last = {"content-range": f"bytes {len(CHUNK)}-{size - 1}/{size}"}
-        sent = world.try_call("PUT", session, CHUNK, first)
-        received = sent is not None and sent.status == 308
-        done = received and acknowledged(world.try_call("PUT", session, CHUNK, last))
-    yield
-    if not session:
-        return
-    asked = world.call("PUT", session, b"", {"content-range": f"bytes */{size}"})
-    if asked.status == 308:
-        assert not done
-        have = int(asked.headers["range"].rpartition("-")[2]) + 1 if "range" in asked.headers else 0
-        assert have >= (len(CHUNK) if received else 0)
-        rest = {"content-range": f"bytes {have}-{size - 1}/{size}"}
-        assert acknowledged(world.call("PUT", session, (CHUNK + CHUNK)[have:], rest))
-    else:
-        assert asked.status == 200
-    assert world.read(name) == CHUNK + CHUNK
 
 
 def bucket_scenario(world: World, name: str) -> Scenario:
@@ -325,6 +292,7 @@ IN_THE_SERVER: dict[str, tuple[Callable[[World, str], Scenario], int]] = {
     "upload.chunk.received": (upload_scenario, 1),
     "upload.chunk.synced": (upload_scenario, 1),
     "upload.finish.committed": (upload_scenario, 1),
+    "upload.part.recorded": (part_upload_scenario, 2),
     "bucket.create.folder_made": (bucket_scenario, 1),
     "bucket.create.recorded": (bucket_scenario, 1),
     "bucket.delete.before": (bucket_scenario, 1),
