@@ -68,8 +68,10 @@ def test_a_held_request_costs_no_other_one_its_answer(submitter: Submitter) -> N
     server = submitter.server
     address = urlsplit(server.url)
     cursor = server.call("GET", f"{OWN}/jobs/printer/logs?search=never&before=end")["cursor"]
-    Caller(server.url)("GET", "/after-those-before")
-    eventually(server.log.read_text, lambda log: "path=/after-those-before " in log)  # a line may come after its answer
+    Caller(server.url)("GET", "/v1/after-those-before")
+    eventually(
+        server.log.read_text, lambda log: "path=/v1/after-those-before " in log
+    )  # a line may come after its answer
     held, before = [], held_ms(server)
     try:
         for _ in range(60):

@@ -12,7 +12,7 @@ import pytest
 
 from trainshed.config import Home
 from trainshed.domain.jobs import failure as failures
-from trainshed.domain.jobs import failure_text
+from trainshed.domain.jobs import failure_text, limit_words
 from trainshed.domain.jobs.failure import Failure, FailureCause
 from trainshed.domain.jobs.failure_text import diagnose, error_message
 from trainshed.domain.jobs.job import Job
@@ -375,7 +375,8 @@ def test_the_supervisor_knows_the_same_facts() -> None:
 
 def test_sentences_are_made_of_known_facts() -> None:
     read: set[object] = set()
-    for node in ast.walk(ast.parse(inspect.getsource(failure_text))):
+    sources = "".join(map(inspect.getsource, (failure_text, limit_words)))
+    for node in ast.walk(ast.parse(sources)):
         match node:
             case ast.Compare(left=ast.Constant(value=name), ops=[ast.In() | ast.NotIn()], comparators=[subject]):
                 read |= {name} if ast.unparse(subject) in ("facts", "failure.facts") else set()
