@@ -51,7 +51,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             {"instances": [ROW], "signature_name": name} for name in ("serving_default", "prediction", "part", "no")
         ],
         "types": [{"instances": [{"p": [0.1, 2.0], "q": 2}, {"p": [3.0, 4.0], "q": -3}]}],
+        "one": [{"instances": [ROW], "signature_name": name} for name in ("serve", "serving_default")],
         "two": [],
+        "like": [],
         "words": [],
         "strange": [],
     }
@@ -64,6 +66,10 @@ def test_signatures_of_the_same_tensors_are_all_served_under_their_own_names(ans
     whole = {"predictions": [{"again": SCORES, "best": 2, "scores": SCORES}]}
     assert answers["names"][:3] == [[200, whole], [200, whole], [200, {"predictions": [{"winner": 2}]}]]
     assert answers["names"][3][0] == 400
+
+
+def test_one_function_under_two_names_is_served_as_keras_exports_it(answers: dict[str, Any]) -> None:
+    assert answers["one"] == [[200, {"predictions": [{"best": 2, "scores": SCORES}]}]] * 2
 
 
 def test_outputs_have_the_types_of_the_signature(answers: dict[str, Any]) -> None:
@@ -80,6 +86,7 @@ def test_outputs_have_the_types_of_the_signature(answers: dict[str, Any]) -> Non
     "name, reason",
     [
         ("two", "OpenVINO reads one signature of a SavedModel, and signature sum is not made of the tensors of it"),
+        ("like", "signature serve is not made of the tensors of it"),
         ("words", 'OpenVINO does not do strings, which input "s" of signature serving_default has'),
         ("strange", "No conversion rule found for operations: Betainc"),
     ],

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainshed.serving.errors import LoaderError
-from trainshed.serving.formats.saved_model import read_signatures
+from trainshed.serving.formats.saved_model import read_signatures, with_shared_tensors
 from trainshed.serving.signatures import Signature, Tensor
 from trainshed.testing.workloads.event_files import field
 
@@ -87,3 +87,61 @@ def test_damage_is_a_loaders_error_and_no_other(tmp_path_factory: pytest.TempPat
         assert read_signatures(folder)
     except LoaderError as exc:
         assert exc.code == 0
+
+
+def call(node: str, function: str, *arguments: str) -> bytes:
+    """A node that calls a function."""
+    called = field(1, "f") + field(2, field(10, field(1, function)))
+    inputs = b"".join(field(3, argument) for argument in arguments)
+    return field(1, field(1, node) + field(2, "StatefulPartitionedCall") + inputs + field(5, called))
+
+
+def function(name: str, *nodes: bytes) -> bytes:
+    """A function of one argument."""
+    declared = field(1, name) + field(2, field(1, "x"))
+    result = field(1, "y") + field(2, "last:0")
+    return field(1, field(1, declared) + b"".join(field(3, node) for node in nodes) + field(4, result))
+
+
+SCALE, SHIFT = (field(1, name) + field(2, "Mul") + field(3, "x") for name in ("scale", "shift"))
+
+
+def called(folder: Path, *nodes: bytes, body: bytes = SCALE) -> dict[str, dict[str, str]]:
+    """The graph tensors of a signature's output, of two that call `f` and `g`."""
+    library = field(2, function("f", SCALE, SHIFT) + function("g", SHIFT, body))
+    x, y = info("one_x:0", 1, (-1,)), info("two_x:0", 1, (-1,))
+    path = model(
+        folder,
+        field(
+            2,
+            field(1, field(4, "serve"))
+            + field(2, b"".join(nodes) + library)
+            + signature("serving_default", {"x": x}, {"y": info("one:0", 1, (-1,))})
+            + signature("serve", {"x": y}, {"y": info("two:0", 1, (-1,))}),
+        ),
+    )
+    found = with_shared_tensors(path, read_signatures(path))
+    return {name: {**each.inputs, **each.outputs} for name, each in found.items()}
+
+
+ONE, TWO = {"x": "one_x:0", "y": "one:0"}, {"x": "two_x:0", "y": "two:0"}
+FIRST = call("one", "f", "one_x", "weights")
+
+
+def test_signatures_that_call_equal_functions_alike_share_their_tensors(tmp_path: Path) -> None:
+    second = call("two", "g", "two_x", "weights")
+    assert called(tmp_path, FIRST, second) == {"serve": ONE, "serving_default": ONE}
+    assert called(tmp_path, FIRST, second, body=SHIFT) == {"serve": TWO, "serving_default": ONE}
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        call("two", "g", "two_x", "others"),
+        call("two", "g", "weights", "two_x"),
+        call("two", "absent", "two_x", "weights"),
+        call("three", "g", "two_x", "weights"),
+    ],
+)
+def test_signatures_that_may_differ_keep_their_own_tensors(tmp_path: Path, second: bytes) -> None:
+    assert called(tmp_path, FIRST, second) == {"serve": TWO, "serving_default": ONE}

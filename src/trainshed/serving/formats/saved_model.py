@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import LoaderError
-from ..signatures import DTYPES, Signature, Tensor
+from ..signatures import DEFAULT, DTYPES, Signature, Tensor
+from .graph_calls import GraphCalls
 from .protobuf import BadMessageError, fields, signed
 
 _SERVE = b"serve"  #: the tag of the serving graph, in models with several
@@ -28,13 +29,39 @@ def read_signatures(model_dir: Path) -> dict[str, GraphSignature]:
     """All callable signatures, sorted by name. Raises `LoaderError` if there are none or the file is damaged."""
     path = model_dir / "saved_model.pb"
     try:
-        all_signatures = dict(map(_signature_entry, _serving_graph(fields(path.read_bytes())).get(5, [])))
+        graph = _serving_graph(fields(path.read_bytes()))
+        all_signatures = dict(map(_signature_entry, graph.get(5, [])))
     except (OSError, BadMessageError, LookupError, UnicodeDecodeError, TypeError, AttributeError) as exc:  # or damaged
         raise LoaderError(f"The signatures of saved_model.pb can't be read: {exc}.") from exc
     signatures = {name: all_signatures[name] for name in sorted(all_signatures) if not name.startswith(_INTERNAL)}
     if not signatures:
         raise LoaderError("The SavedModel has no signature. Export it with one, named serving_default.")
     return signatures
+
+
+def with_shared_tensors(model_dir: Path, signatures: Mapping[str, GraphSignature]) -> dict[str, GraphSignature]:
+    """The signatures, those that are the same call of one function with the same graph tensors.
+
+    `serving_default` keeps its own. Raises `LoaderError` if the file is damaged.
+    """
+    if len(signatures) == 1:
+        return dict(signatures)
+    try:
+        calls = GraphCalls(_serving_graph(fields((model_dir / "saved_model.pb").read_bytes())).get(2, [b""])[0])
+        first: dict[Hashable, GraphSignature] = {}
+        shared = {}
+        for name in sorted(signatures, key=lambda name: name != DEFAULT):
+            own = signatures[name]
+            call = calls.call(own.inputs, own.outputs)
+            shared[name] = own if call is None else _renamed(own, first.setdefault(call, own))
+    except (OSError, BadMessageError, LookupError, UnicodeDecodeError, TypeError, AttributeError) as exc:
+        raise LoaderError(f"The graph of saved_model.pb can't be read: {exc}.") from exc
+    return {name: shared[name] for name in signatures}
+
+
+def _renamed(own: GraphSignature, other: GraphSignature) -> GraphSignature:
+    """A signature with the graph tensors of another one, if the two take and return the same."""
+    return replace(own, inputs=other.inputs, outputs=other.outputs) if own.signature == other.signature else own
 
 
 def _serving_graph(model: Mapping[int, list[Any]]) -> Mapping[int, list[Any]]:

@@ -16,7 +16,7 @@ import openvino as ov
 from openvino._pyopenvino import InferRequest as Binding  # its wrapper checks every input in Python
 
 from ..errors import LoaderError
-from ..formats.saved_model import GraphSignature, read_signatures
+from ..formats.saved_model import GraphSignature, read_signatures, with_shared_tensors
 from ..signatures import DEFAULT, STRING, Signature, Tensor
 from ..spec import BF16, F32, ServingSpec
 
@@ -40,7 +40,8 @@ _SUPPORTED_DTYPES = {
 
 
 def load(spec: ServingSpec) -> OpenVinoModel:
-    return compile_graphs(spec.model_dir, read_signatures(spec.model_dir), spec, kind="SavedModel")
+    graphs = with_shared_tensors(spec.model_dir, read_signatures(spec.model_dir))
+    return compile_graphs(spec.model_dir, graphs, spec, kind="SavedModel")
 
 
 def compile_graphs(path: Path, graphs: Mapping[str, GraphSignature], spec: ServingSpec, *, kind: str) -> OpenVinoModel:

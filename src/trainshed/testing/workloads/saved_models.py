@@ -29,6 +29,10 @@ class Model(tf.Module):
         return {"scores": x @ self.weights, "best": tf.argmax(x @ self.weights, 1)}
 
     @tf.function(input_signature=[fours])
+    def twice(self, x):
+        return {"scores": 2 * x @ self.weights, "best": tf.argmax(x @ self.weights, 1)}
+
+    @tf.function(input_signature=[fours])
     def add(self, x):
         return {"sum": tf.reduce_sum(x, 1)}
 
@@ -47,7 +51,10 @@ class Model(tf.Module):
 
 model, folder = Model(), root / "openvino"
 two = {"serving_default": model.score, "sum": model.add}
-for name, signatures in {"two": two, "types": model.types, "words": model.words, "strange": model.strange}.items():
+one = {"serve": model.score, "serving_default": model.score}
+like = {"serve": model.twice, "serving_default": model.score}
+several = {"two": two, "one": one, "like": like}
+for name, signatures in {**several, "types": model.types, "words": model.words, "strange": model.strange}.items():
     tf.saved_model.save(model, str(folder / name), signatures=signatures)
 with tf.Graph().as_default(), v1.Session() as session:
     x = v1.placeholder(tf.float32, [None, 4], name="x")

@@ -25,7 +25,7 @@ from trainshed.node.process.metric_reports import HYPERTUNE_FILE, REPORTS_FILE
 from trainshed.serving.errors import ServingError
 from trainshed.serving.formats.onnx import read_signature
 from trainshed.serving.formats.protobuf import BadMessageError, fields
-from trainshed.serving.formats.saved_model import read_signatures
+from trainshed.serving.formats.saved_model import read_signatures, with_shared_tensors
 from trainshed.serving.formats.tf_serving_warmup import requests
 from trainshed.serving.formats.tfrecord import records
 from trainshed.testing.reliability.fuzz.targets import ParserTarget
@@ -217,7 +217,7 @@ def _models(folder: Path) -> list[ParserTarget]:
 
     def read_saved_model(data: bytes) -> object:
         (model / "saved_model.pb").write_bytes(data)
-        return read_signatures(model)
+        return with_shared_tensors(model, read_signatures(model))
 
     info = events.field(1, "x:0") + events.field(2, 1) + events.field(3, events.field(2, events.field(1, 3)))
     definition = events.field(1, events.field(1, "x") + events.field(2, info)) + events.field(
