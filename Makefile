@@ -73,6 +73,7 @@ bench: $(ENV_DEV)
 	$(BIN)/python bench/serving_models.py
 	$(BIN)/python bench/gateways.py
 	$(BIN)/python bench/protocols.py
+	$(BIN)/python bench/formats.py
 	$(BIN)/python bench/rollout.py
 	$(BIN)/python bench/batch.py
 	$(BIN)/python bench/console.py
