@@ -282,10 +282,14 @@ class TestLoss:
 
 @pytest.mark.fault("F56")
 class TestOverload:
-    def test_what_is_too_much_is_turned_away_and_it_recovers(
-        self, shed: RunningGateway, host: FakeHost, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    @pytest.fixture
+    def few_in_flight(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The limit of connections that are made from now on."""
         monkeypatch.setattr(host_connection, "MAX_IN_FLIGHT", 20)
+
+    def test_what_is_too_much_is_turned_away_and_it_recovers(
+        self, few_in_flight: None, shed: RunningGateway, host: FakeHost
+    ) -> None:
         full = threading.Event()
 
         async def when_full(kind: int, body: bytes) -> tuple[int, bytes]:

@@ -22,7 +22,11 @@ def test_samples_are_copied_once_and_never_over_what_is_there(tmp_path: Path) ->
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "Iris end to end.ipynb").write_text("my own")
-    assert notebook.copy_samples(SAMPLES, folder) == ["Online prediction example.ipynb", "Train and deploy MNIST.ipynb"]
+    assert notebook.copy_samples(SAMPLES, folder) == [
+        "Online prediction example.ipynb",
+        "Search for hyperparameters.ipynb",
+        "Train and deploy MNIST.ipynb",
+    ]
     assert (folder / "Iris end to end.ipynb").read_text() == "my own"
     assert notebook.copy_samples(SAMPLES, folder) == []
     (folder / "Train and deploy MNIST.ipynb").unlink()
