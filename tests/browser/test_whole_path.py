@@ -69,7 +69,7 @@ def test_from_submit_to_a_drawing_that_is_classified(server: RunningServer, open
     submit(server)
     page.locator(f"tr[data-key={JOB}] a").click(timeout=WAIT_MS)
     state = page.get_by_test_id("job-state")
-    expect(state).to_have_text("Running", timeout=WAIT_MS)
+    expect(state).to_have_text(re.compile("Running|Succeeded"), timeout=WAIT_MS)  # so few steps may be done by now
     page.get_by_test_id("tab-charts").click()
     progress = page.get_by_test_id("job-progress")
     expect(progress).to_contain_text(re.compile(rf"step \d+ of {STEPS} · \d+ %"), timeout=WAIT_MS)

@@ -51,13 +51,17 @@ stamp("stop")
 
 #: Its master writes an event file that the test has made into its job's folder. Its worker says that it is there.
 WRITES = """
-import base64, json, os, pathlib, sys
+import base64, json, os, pathlib, sys, time
 task = json.loads(os.environ["TF_CONFIG"])["task"]
+folder = pathlib.Path(sys.argv[sys.argv.index("--job-dir") + 1]) / "eval"
+folder.mkdir(parents=True, exist_ok=True)
+said = folder / "said"
 if task["type"] == "worker":
     print("worker of trial", task["trial"], flush=True)
+    said.touch()
     sys.exit()
-folder = pathlib.Path(sys.argv[sys.argv.index("--job-dir") + 1]) / "eval"
-folder.mkdir(parents=True)
+while not said.exists():  # the end of the master is the end of the worker
+    time.sleep(0.05)
 (folder / "events.out.tfevents.1").write_bytes(base64.b64decode(sys.argv[1]))
 """
 
